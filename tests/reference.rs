@@ -18,9 +18,9 @@ const FOLDERS: [&str; 4] = [
     "crates/bench/src/workload",
 ];
 
-/// Types without a table of their own: the file as a whole, whose sections are the document's headings, and what the files of
+/// Types without a table of their own: the file as a whole, whose sections are the document's headings, and what the results of
 /// a cluster's tasks have.
-const WITHOUT_TABLE: [&str; 3] = ["Config", "BlockSlices", "ExperimentServer"];
+const WITHOUT_TABLE: [&str; 2] = ["Config", "BlockSlices"];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -531,20 +531,15 @@ fn list(context: &Context, sessions: &Sessions) -> Result<()> {
             "blocks": outcome.cost.blocks,
         }));
     }
-    if context.output.json() {
-        let document = serde_json::json!({ "schema": 1, "bisections": rows });
-        return context.output.print_json(&document);
-    }
-    let mut text = String::new();
-    for row in &rows {
+    let line = |row: &serde_json::Value| {
         let fields = ["bisection", "release", "workload", "meter", "conclusion"];
-        let words: Vec<String> = fields
-            .iter()
-            .map(|field| super::plain::plain(row[field].as_str().unwrap_or_default()))
-            .collect();
-        text.push_str(&format!("{}  {} blocks\n", words.join("  "), row["blocks"]));
-    }
-    context.output.print(&text)
+        let words =
+            fields.map(|field| super::plain::plain(row[field].as_str().unwrap_or_default()));
+        format!("{}  {} blocks\n", words.join("  "), row["blocks"])
+    };
+    let json = serde_json::json!({ "schema": 1, "bisections": rows });
+    let text = || rows.iter().map(line).collect();
+    context.output.result(&json, text)
 }
 
 fn replay_log(context: &Context, replay: &Replay) -> Result<()> {

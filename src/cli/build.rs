@@ -84,15 +84,11 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         progress,
     )?;
     let output = &context.output;
-    if output.json() {
-        let rows: Vec<BuildRow<'_>> = built.iter().map(row).collect();
-        let document = serde_json::json!({ "schema": 1, "points": rows });
-        output.print_json(&document)?;
-    } else {
-        let servers: Vec<BuiltServer<'_>> = built.iter().map(built_server).collect();
-        let document = built_servers(&servers);
-        output.document(&document)?;
-    }
+    let rows: Vec<BuildRow<'_>> = built.iter().map(row).collect();
+    let json = serde_json::json!({ "schema": 1, "points": rows });
+    let servers: Vec<BuiltServer<'_>> = built.iter().map(built_server).collect();
+    let document = built_servers(&servers);
+    output.result(&json, || output.terminal(&document))?;
     let errors = built.into_iter().filter_map(|point| point.built.err());
     context.output.errors(errors.collect())
 }

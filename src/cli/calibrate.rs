@@ -77,11 +77,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         context.output.progress(),
         &mut save,
     )?;
-    if context.output.json() {
-        context.output.print_json(&found)?
-    } else {
-        context.output.print(&found.markdown())?
-    }
+    context.output.result(&found, || found.markdown())?;
     if found.breaks_promise() {
         let (claims, repeats) = (found.false_experiments(), found.repeats.len());
         let fault = format!(

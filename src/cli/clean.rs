@@ -69,11 +69,8 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         removed,
         in_use,
     };
-    if context.output.json() {
-        context.output.print_json(&report)
-    } else {
-        context.output.print(&text(&report, context.output.width()))
-    }
+    let columns = context.output.width();
+    context.output.result(&report, || text(&report, columns))
 }
 
 fn text(report: &CleanReport, columns: usize) -> String {

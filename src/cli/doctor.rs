@@ -81,16 +81,9 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         cluster: &checks,
         protections: &protections,
     };
-    if context.output.json() {
-        context.output.print_json(&document)?;
-    } else {
-        let text = text(
-            &document,
-            context.output.width(),
-            context.global.verbose > 0,
-        );
-        context.output.print(&plain_lines(&text))?;
-    }
+    let (columns, all) = (context.output.width(), context.global.verbose > 0);
+    let text = || plain_lines(&text(&document, columns, all));
+    context.output.result(&document, text)?;
     if workspace.is_none() {
         context.output.progress().note(
             "no workspace here: only general requirements were checked (name one with `-C DIR`)",

@@ -49,34 +49,29 @@ pub fn run(context: &Context, args: &Edit) -> Result<()> {
     let progress = context.output.progress();
     if let Some(dir) = &args.quilt {
         let tree = edit::quilt(&ws, args.release.as_deref(), dir, progress)?;
-        if context.output.json() {
-            return context.output.print_json(&json!({
-                "schema": 1,
-                "release": tree.release,
-                "directory": shown(&tree.directory),
-                "files": tree.files,
-                "patches": tree.patches,
-            }));
-        }
-        return context.output.print(&format!(
+        let folder = shown(&tree.directory);
+        let json = json!({
+            "schema": 1,
+            "release": tree.release,
+            "directory": folder,
+            "files": tree.files,
+            "patches": tree.patches,
+        });
+        let text = format!(
             "{}: {} files in {}, no patch applied\n\n  cd {} && quilt push -a\n\n\
              quilt reads and writes the workspace's own series and patches there.\n",
             tree.release,
             tree.files,
             tree.directory.display(),
-            quoted(&shown(&tree.directory)),
-        ));
+            quoted(&folder),
+        );
+        return context.output.result(&json, || text);
     }
     if args.close {
         let directory = edit::close(&ws, args.release.as_deref(), progress)?;
-        if context.output.json() {
-            return context
-                .output
-                .print_json(&json!({"schema": 1, "closed": shown(&directory)}));
-        }
-        return context
-            .output
-            .print(&format!("removed {}\n", directory.display()));
+        let json = json!({ "schema": 1, "closed": shown(&directory) });
+        let text = || format!("removed {}\n", directory.display());
+        return context.output.result(&json, text);
     }
     let request = EditRequest {
         version: args.release.clone(),
@@ -86,23 +81,22 @@ pub fn run(context: &Context, args: &Edit) -> Result<()> {
         fuzz: args.fuzz.unwrap_or(ws.config.series.fuzz),
     };
     let opened = edit::open(&ws, &request, progress)?;
-    if context.output.json() {
-        return context.output.print_json(&json!({
-            "schema": 1,
-            "release": opened.release,
-            "branch": opened.branch,
-            "directory": shown(&opened.directory),
-            "commits": opened.commits,
-            "state": word(opened.state),
-            "patch": opened.at.as_ref().map(|(name, _)| name),
-            "conflict": opened.conflict.as_ref().map(|stopped| json!({
-                "patch": stopped.patch,
-                "files": stopped.files,
-            })),
-            "kept": opened.kept,
-        }));
-    }
-    context.output.print(&plain_lines(&text(&opened)))
+    let json = json!({
+        "schema": 1,
+        "release": opened.release,
+        "branch": opened.branch,
+        "directory": shown(&opened.directory),
+        "commits": opened.commits,
+        "state": word(opened.state),
+        "patch": opened.at.as_ref().map(|(name, _)| name),
+        "conflict": opened.conflict.as_ref().map(|stopped| json!({
+            "patch": stopped.patch,
+            "files": stopped.files,
+        })),
+        "kept": opened.kept,
+    });
+    let text = || plain_lines(&text(&opened));
+    context.output.result(&json, text)
 }
 
 fn word(state: BranchState) -> &'static str {

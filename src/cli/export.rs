@@ -43,22 +43,17 @@ pub fn run(context: &Context, args: &Export) -> Result<()> {
             .hint("name a folder that can be created"),
     })?;
     let files = stack::export(&ws.object_store(), &tree, &args.target, progress)?;
-    if context.output.json() {
-        return context.output.print_json(&json!({
-            "schema": 1,
-            "release": release.name,
-            "point": args.point.to_string(),
-            "tree": tree,
-            "directory": shown(&args.target),
-            "files": files,
-        }));
-    }
-    context.output.print(&format!(
-        "{} point {}: {files} files in {}\n",
-        release.name,
-        args.point,
-        args.target.display()
-    ))
+    let json = json!({
+        "schema": 1,
+        "release": release.name,
+        "point": args.point.to_string(),
+        "tree": tree,
+        "directory": shown(&args.target),
+        "files": files,
+    });
+    let (name, point, target) = (&release.name, args.point, args.target.display());
+    let text = || format!("{name} point {point}: {files} files in {target}\n");
+    context.output.result(&json, text)
 }
 
 fn refuse_unless_empty(directory: &std::path::Path) -> Result<()> {

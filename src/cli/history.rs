@@ -124,15 +124,8 @@ fn stored_effects(context: &Context, arguments: &Arguments) -> Result<History> {
     let mut attributions: Vec<Attribution> = Vec::new();
     for (place, one) in listed.iter().enumerate() {
         step.update(place as u64, None, &one.header.experiment);
-        let (header, observations) = store.load(one.id)?;
-        let supplement = analyse::supplement(&store, one.id)?;
         let margin = |meter| ws.config.margin(meter);
-        attributions.push(attribution::attribute_with(
-            &header,
-            &observations,
-            &supplement,
-            &margin,
-        )?);
+        attributions.push(analyse::effects(&store, one.id, &margin)?);
     }
     step.finish("");
     let workload = arguments.workload.as_deref();
@@ -266,5 +259,5 @@ fn read(ws: Option<&Workspace>, name: &str) -> Result<Attribution> {
         let fault = Error::usage(format!("there is no file `{name}`, and no workspace here"));
         return Err(fault.hint("give two observation files, or `-C DIR` for a workspace"));
     };
-    attribution::attribute_with(&file.header, &file.observations, &file.supplement, &margin)
+    analyse::attribution(&file, &margin)
 }

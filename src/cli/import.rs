@@ -49,23 +49,14 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         dry_run: arguments.dry_run,
     };
     let imported = import(&ws, &request, context.output.progress())?;
-    if context.output.json() {
-        return context.output.print_json(&json!({
-            "schema": 1,
-            "dry_run": arguments.dry_run,
-            "imported": imported,
-        }));
-    }
-    let mut text = String::new();
-    for one in &imported {
-        text.push_str(&release(one));
-    }
+    let json = json!({ "schema": 1, "dry_run": arguments.dry_run, "imported": imported });
+    let mut text: String = imported.iter().map(release).collect();
     text.push_str(if arguments.dry_run {
         "nothing was written (--dry-run)\n"
     } else {
         "next: perfquilt status\n"
     });
-    context.output.print(&plain_lines(&text))
+    context.output.result(&json, || plain_lines(&text))
 }
 
 /// Returns the text about one release's series.

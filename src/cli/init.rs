@@ -44,19 +44,12 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         .as_ref()
         .map_or_else(|| base.to_owned(), |dir| base.join(dir));
     let written = init(&dir, template(&arguments.server)?)?;
-    if context.output.json() {
-        let document = serde_json::json!({
-            "schema": 1,
-            "directory": shown(&dir),
-            "files": written,
-        });
-        return context.output.print_json(&document);
-    }
+    let json = serde_json::json!({ "schema": 1, "directory": shown(&dir), "files": written });
     let mut text = format!("{} files in {}\n\n", written.len(), dir.display());
     if dir != Path::new(".") {
         text += &format!("  cd {}\n", quoted(&shown(&dir)));
     }
     text += "  perfquilt doctor         missing requirements\n  \
              perfquilt edit           a git branch for your patches, one commit each\n";
-    context.output.print(&text)
+    context.output.result(&json, || text)
 }

@@ -53,34 +53,30 @@ pub fn run(context: &Context, args: &Lint) -> Result<()> {
     } = lint::lint(&ws, context.output.progress())?;
     let count = |severity| findings.iter().filter(|f| f.severity == severity).count();
     let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
-    if context.output.json() {
-        let list: Vec<_> = findings
-            .iter()
-            .map(|finding| {
-                json!({
-                    "severity": finding.severity.name(),
-                    "file": finding.error.location().map(|place| shown(&place.file)),
-                    "line": finding.error.location().and_then(|place| place.line),
-                    "message": finding.error.message(),
-                    "details": finding.error.detail_lines(),
-                    "hint": finding.error.hint_text(),
-                })
-            })
-            .collect();
-        context.output.print_json(&json!({
-            "schema": 1,
-            "errors": errors,
-            "warnings": warnings,
-            "findings": list,
-            "applied": applied,
-            "fixed": fixed.files,
-            "kept": fixed.kept.or(split.kept).as_deref().map(shown),
-            "split": split.files.iter().map(|split| json!({
-                "file": split.file,
-                "new": split.new,
-            })).collect::<Vec<_>>(),
-        }))?;
-    } else {
+    let list = findings.iter().map(|finding| {
+        json!({
+            "severity": finding.severity.name(),
+            "file": finding.error.location().map(|place| shown(&place.file)),
+            "line": finding.error.location().and_then(|place| place.line),
+            "message": finding.error.message(),
+            "details": finding.error.detail_lines(),
+            "hint": finding.error.hint_text(),
+        })
+    });
+    let json = json!({
+        "schema": 1,
+        "errors": errors,
+        "warnings": warnings,
+        "findings": list.collect::<Vec<_>>(),
+        "applied": applied,
+        "fixed": fixed.files,
+        "kept": fixed.kept.as_deref().or(split.kept.as_deref()).map(shown),
+        "split": split.files.iter().map(|split| json!({
+            "file": split.file,
+            "new": split.new,
+        })).collect::<Vec<_>>(),
+    });
+    let text = || {
         let mut text = String::new();
         for split in &split.files {
             let new = split.new.iter().map(|file| plain(file));
@@ -126,8 +122,9 @@ pub fn run(context: &Context, args: &Lint) -> Result<()> {
             )),
             (false, None) => {}
         }
-        context.output.print(&text)?;
-    }
+        text
+    };
+    context.output.result(&json, text)?;
     if errors > 0 || (args.strict && warnings > 0) {
         return Err(Error::series(format!(
             "{} and {}",

@@ -90,9 +90,9 @@ impl Output {
         self.print(text)
     }
 
-    /// Prints a document as a terminal shows it.
-    pub fn document(&self, document: &Document) -> Result<()> {
-        self.print(&document.terminal(self.width(), self.color()))
+    /// Returns a document as a terminal shows it.
+    pub fn terminal(&self, document: &Document) -> String {
+        document.terminal(self.width(), self.color())
     }
 
     /// Prints `value` as one JSON document on standard output.
@@ -101,6 +101,15 @@ impl Output {
             .map_err(|error| Error::internal(format!("cannot write JSON: {error}")))?;
         text.push('\n');
         self.print(&text)
+    }
+
+    /// Prints a result: as the JSON document, if that is requested, or as the text.
+    pub fn result(&self, json: &impl Serialize, text: impl FnOnce() -> String) -> Result<()> {
+        if self.json {
+            self.print_json(json)
+        } else {
+            self.print(&text())
+        }
     }
 
     /// Prints an error as `error: LOCATION: MESSAGE`, its details and `hint: …`.

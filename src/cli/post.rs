@@ -16,7 +16,7 @@ use perfquilt_forge::event::Target;
 use perfquilt_forge::{
     Credentials, MAX_COMMENT_BYTES, PostOptions, Repository, RetryPolicy, api_address, connect,
 };
-use perfquilt_judge::attribution::{Attribution, attribute_with};
+use perfquilt_judge::attribution::Attribution;
 use perfquilt_judge::bisect;
 use perfquilt_measure::run::measured_as_it_is;
 use perfquilt_model::comment::PullRequestRef;
@@ -158,11 +158,8 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
              later; `--id` posts beside it",
         );
     }
-    if context.output.json() {
-        return context.output.print_json(
-            &json!({ "schema": 1, "repository": forge.repository().to_string(), "posted": posted }),
-        );
-    }
+    let repository = forge.repository().to_string();
+    let json = json!({ "schema": 1, "repository": repository, "posted": posted });
     let mut text = format!(
         "{}\ncomment {}: {}\n",
         posted.title, posted.comment.action, posted.comment.url
@@ -173,21 +170,19 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     if let Some(label) = &posted.label {
         text.push_str(&format!("label: {label}\n"));
     }
-    context.output.print(&text)
+    context.output.result(&json, || text)
 }
 
 fn print_comment(context: &Context, posting: &PostOptions, notice: &Notice<'_>) -> Result<()> {
     let comment = perfquilt_report::comment(notice, posting.limit(MAX_COMMENT_BYTES)?);
-    if !context.output.json() {
-        return context.output.print(&comment.body);
-    }
-    context.output.print_json(&json!({
+    let json = json!({
         "schema": 1,
         "title": comment.title,
         "standing": comment.status.to_string(),
         "conclusion": posting.conclusion(comment.status).name(),
         "body": comment.body,
-    }))
+    });
+    context.output.result(&json, || comment.body)
 }
 
 /// The results that a comment is made of.
@@ -305,12 +300,7 @@ fn find_attribution(what: Option<&str>, ws: Option<&Workspace>) -> Result<Attrib
     };
     let store = Store::open_existing(&ws.results())?;
     let file = analyse::stored(&store, find_experiment(&store, what)?)?;
-    attribute_with(
-        &file.header,
-        &file.observations,
-        &file.supplement,
-        &margin(Some(ws)),
-    )
+    analyse::attribution(&file, &margin(Some(ws)))
 }
 
 fn read_attribution(path: &Path, ws: Option<&Workspace>) -> Result<Attribution> {

@@ -176,15 +176,13 @@ fn show_open(
     request: &RebaseRequest,
     open: &OpenConflict,
 ) -> Result<()> {
-    if context.output.json() {
-        return context.output.print_json(&serde_json::json!({
-            "schema": 1,
-            "patch": open.patch,
-            "release": report.to,
-            "directory": shown(&open.directory),
-            "files": open.files,
-        }));
-    }
+    let json = serde_json::json!({
+        "schema": 1,
+        "patch": open.patch,
+        "release": report.to,
+        "directory": shown(&open.directory),
+        "files": open.files,
+    });
     let dir = open.directory.display();
     let mut text = format!("{} on {}, in {dir}\n", open.patch, report.to);
     for file in &open.files {
@@ -195,7 +193,7 @@ fn show_open(
     text.push_str(&format!(
         "\nnext: cd {folder}\n      git mergetool, or an editor\n      git add -A && git cherry-pick --continue\n      {command} --continue\n"
     ));
-    context.output.print(&plain_lines(&text))
+    context.output.result(&json, || plain_lines(&text))
 }
 
 fn show(

@@ -34,43 +34,37 @@ pub fn run(context: &Context, args: &Refresh) -> Result<()> {
         dry_run: args.dry_run,
     };
     let done = edit::refresh(&ws, &options, context.output.progress())?;
-    if context.output.json() {
-        let patches: Vec<_> = done
-            .patches
-            .iter()
-            .enumerate()
-            .map(|(index, patch)| {
-                json!({
-                    "index": index + 1,
-                    "name": patch.name,
-                    "title": patch.title,
-                    "fate": patch.change.name(),
-                    "was": patch.old_index,
-                    "renamed_from": patch.renamed_from,
-                    "joined": patch.joined,
-                })
-            })
-            .collect();
-        return context.output.print_json(&json!({
-            "schema": 1,
-            "release": done.release,
-            "directory": shown(&done.directory),
-            "dry_run": args.dry_run,
-            "changed": done.changed,
-            "series_changed": done.series_changed,
-            "patches": patches,
-            "removed": done.removed,
-            "dropped": done.dropped.iter().map(|empty| json!({
-                "commit": empty.commit,
-                "title": empty.title,
-            })).collect::<Vec<_>>(),
-            "kept": done.kept.as_deref().map(shown),
-            "untracked": done.untracked,
-            "commit": done.commit,
-        }));
-    }
+    let patches = done.patches.iter().enumerate().map(|(index, patch)| {
+        json!({
+            "index": index + 1,
+            "name": patch.name,
+            "title": patch.title,
+            "fate": patch.change.name(),
+            "was": patch.old_index,
+            "renamed_from": patch.renamed_from,
+            "joined": patch.joined,
+        })
+    });
+    let json = json!({
+        "schema": 1,
+        "release": done.release,
+        "directory": shown(&done.directory),
+        "dry_run": args.dry_run,
+        "changed": done.changed,
+        "series_changed": done.series_changed,
+        "patches": patches.collect::<Vec<_>>(),
+        "removed": done.removed,
+        "dropped": done.dropped.iter().map(|empty| json!({
+            "commit": empty.commit,
+            "title": empty.title,
+        })).collect::<Vec<_>>(),
+        "kept": done.kept.as_deref().map(shown),
+        "untracked": done.untracked,
+        "commit": done.commit,
+    });
     let columns = context.output.width();
-    context.output.print(&text(&done, args.dry_run, columns))
+    let text = || text(&done, args.dry_run, columns);
+    context.output.result(&json, text)
 }
 
 fn text(done: &RefreshResult, dry_run: bool, columns: usize) -> String {

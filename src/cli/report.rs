@@ -162,11 +162,7 @@ fn list(context: &Context, listed: &[ExperimentSummary]) -> Result<()> {
             }
         })
         .collect();
-    if context.output.json() {
-        return context
-            .output
-            .print_json(&serde_json::json!({ "schema": 1, "experiments": experiments }));
-    }
+    let json = serde_json::json!({ "schema": 1, "experiments": experiments });
     // Programs that read the output get one line per experiment.
     let columns = if context.output.is_terminal() {
         context.output.width()
@@ -189,7 +185,7 @@ fn list(context: &Context, listed: &[ExperimentSummary]) -> Result<()> {
         ];
         text.push_str(&wrap_parts(&parts, columns));
     }
-    context.output.print(&text)
+    context.output.result(&json, || text)
 }
 
 /// Joins `parts` with gaps; a part that does not fit into `columns` goes to an indented next line.

@@ -10,10 +10,11 @@ use super::choices::{self, ReportFormat};
 use super::output_file::{deliver, identity, writable};
 use super::pager::PagerStart;
 use perfquilt_config::workspace::Workspace;
-use perfquilt_judge::attribution::{self, Attribution, Verdict};
+use perfquilt_judge::attribution::{Attribution, Verdict};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::observation::{Meter, ObservationFile, RecordedTable};
 use perfquilt_report::{Distribution, Document, EXPORTERS, JSON, ReportData, TERMINAL};
+use perfquilt_results::analyse;
 use perfquilt_system::files::write_file;
 
 /// Report options, shared by the commands that end in a report.
@@ -235,7 +236,7 @@ impl TextReportOptions {
         value: &impl Serialize,
     ) -> Result<()> {
         match self.format(context)? {
-            TextFormat::Terminal => context.output.document(document),
+            TextFormat::Terminal => context.output.print(&context.output.terminal(document)),
             TextFormat::Markdown => context.output.print(&document.markdown()),
             TextFormat::Json => context.output.print_json(value),
         }
@@ -274,12 +275,7 @@ pub fn show(
     input: &ReportInput,
     margin: &dyn Fn(Meter) -> f64,
 ) -> Result<()> {
-    let ObservationFile {
-        header,
-        supplement,
-        observations,
-    } = &input.file;
-    let attribution = attribution::attribute_with(header, observations, supplement, margin)?;
+    let attribution = analyse::attribution(&input.file, margin)?;
     let data = ReportData {
         file: Some(&input.file),
         distributions: &input.distributions,

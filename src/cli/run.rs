@@ -160,11 +160,9 @@ fn dry_run(context: &Context, arguments: &Arguments) -> Result<()> {
     if let Some(warning) = budget.and_then(|budget| found.forecast.over_budget(budget)) {
         progress.warn(&warning);
     }
-    if context.output.json() {
-        let document = serde_json::json!({ "schema": 1, "forecast": found });
-        return context.output.print_json(&document);
-    }
-    context.output.print(&forecast_text(&found, &preset))
+    let json = serde_json::json!({ "schema": 1, "forecast": found });
+    let text = || forecast_text(&found, &preset);
+    context.output.result(&json, text)
 }
 
 fn forecast_text(found: &RunForecast, preset: &Preset) -> String {

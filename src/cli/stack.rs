@@ -29,33 +29,26 @@ pub fn run(context: &Context, args: &Stack) -> Result<()> {
     let fuzz = args.fuzz.unwrap_or(ws.config.series.fuzz);
     let progress = context.output.progress();
     let stack = prepare_with(&ws, args.release.as_deref(), fuzz, progress)?.stack;
-    if context.output.json() {
-        let steps: Vec<_> = stack
-            .steps
-            .iter()
-            .enumerate()
-            .map(|(index, step)| {
-                json!({
-                    "index": index + 1,
-                    "name": step.name,
-                    "title": step.title,
-                    "commit": step.commit,
-                    "tree": step.tree,
-                    "offset": step.fit.offset,
-                    "fuzz": step.fit.fuzz,
-                })
-            })
-            .collect();
-        return context.output.print_json(&json!({
-            "schema": 1,
-            "release": {
-                "name": stack.release.name,
-                "commit": stack.release.commit,
-                "tree": stack.release.tree,
-            },
-            "steps": steps,
-        }));
-    }
+    let steps = stack.steps.iter().enumerate().map(|(index, step)| {
+        json!({
+            "index": index + 1,
+            "name": step.name,
+            "title": step.title,
+            "commit": step.commit,
+            "tree": step.tree,
+            "offset": step.fit.offset,
+            "fuzz": step.fit.fuzz,
+        })
+    });
+    let json = json!({
+        "schema": 1,
+        "release": {
+            "name": stack.release.name,
+            "commit": stack.release.commit,
+            "tree": stack.release.tree,
+        },
+        "steps": steps.collect::<Vec<_>>(),
+    });
     let digits = stack.steps.len().to_string().len();
     let mut text = format!(
         "{:>digits$}  {}  {:<10} {}\n",
@@ -75,5 +68,5 @@ pub fn run(context: &Context, args: &Stack) -> Result<()> {
         text.push_str(&cut(&line, 80));
         text.push('\n');
     }
-    context.output.print(&text)
+    context.output.result(&json, || text)
 }

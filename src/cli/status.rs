@@ -129,41 +129,33 @@ pub fn run(context: &Context, arguments: &Status) -> Result<()> {
         Ok(_) => edit::unwritten(&ws, None)?,
         Err(_) => Vec::new(),
     };
-    if context.output.json() {
-        let patches: Vec<_> = series
-            .patches()
-            .iter()
-            .enumerate()
-            .map(|(index, patch)| {
-                let step = applied.steps.get(index);
-                json!({
-                    "index": index + 1,
-                    "name": patch.name,
-                    "title": patch.title,
-                    "files": patch.files.len(),
-                    "applies": applied.applies(index),
-                    "offset": step.map(|step| step.fit.offset),
-                    "fuzz": step.map(|step| step.fit.fuzz),
-                    "tree": step.map(|step| &step.tree),
-                })
-            })
-            .collect();
-        context.output.print_json(&json!({
-            "schema": 1,
-            "release": name,
-            "imported": at_hand,
-            "patches": patches,
-            "unwritten": unwritten.iter().map(|branch| json!({
-                "version": branch.version,
-                "branch": branch.branch,
-                "directory": shown(&branch.directory),
-                "state": branch.sentence(),
-                "next": branch.next(),
-            })).collect::<Vec<_>>(),
-            "next": applied.next,
-        }))?;
-        return applied.fault.map_or(Ok(()), Err);
-    }
+    let patches = series.patches().iter().enumerate().map(|(index, patch)| {
+        let step = applied.steps.get(index);
+        json!({
+            "index": index + 1,
+            "name": patch.name,
+            "title": patch.title,
+            "files": patch.files.len(),
+            "applies": applied.applies(index),
+            "offset": step.map(|step| step.fit.offset),
+            "fuzz": step.map(|step| step.fit.fuzz),
+            "tree": step.map(|step| &step.tree),
+        })
+    });
+    let json = json!({
+        "schema": 1,
+        "release": name,
+        "imported": at_hand,
+        "patches": patches.collect::<Vec<_>>(),
+        "unwritten": unwritten.iter().map(|branch| json!({
+            "version": branch.version,
+            "branch": branch.branch,
+            "directory": shown(&branch.directory),
+            "state": branch.sentence(),
+            "next": branch.next(),
+        })).collect::<Vec<_>>(),
+        "next": applied.next,
+    });
     let count = series.patches().len();
     let mut text = format!("{name}, {}\n", counted(count, "patch", "patches"));
     let digits = count.to_string().len();
@@ -187,7 +179,7 @@ pub fn run(context: &Context, arguments: &Status) -> Result<()> {
         None | Some(NextStep::Refresh { .. }) => {}
         Some(next) => text += &format!("next: {}\n", advice(next, count, release)),
     }
-    context.output.print(&text)?;
+    context.output.result(&json, || text)?;
     applied.fault.map_or(Ok(()), Err)
 }
 

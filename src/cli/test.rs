@@ -55,13 +55,9 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let tested = test_points(&ws, &prepared, recipe, &points, progress)?;
     let output = &context.output;
     let servers: Vec<TestedServer<'_>> = tested.iter().map(server).collect();
-    if output.json() {
-        let document = serde_json::json!({ "schema": 1, "points": servers });
-        output.print_json(&document)?;
-    } else {
-        let document = perfquilt_report::server_tests::document(&servers);
-        output.document(&document)?;
-    }
+    let json = serde_json::json!({ "schema": 1, "points": servers });
+    let document = perfquilt_report::server_tests::document(&servers);
+    output.result(&json, || output.terminal(&document))?;
     let broken = new_failures(&tested);
     let errors = tested.into_iter().filter_map(|point| point.tests.err());
     context.output.errors(errors.chain(broken).collect())

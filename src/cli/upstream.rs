@@ -8,7 +8,7 @@ use serde_json::json;
 use super::Context;
 use super::output::cut;
 use perfquilt_model::error::{Error, Kind, Result};
-use perfquilt_series::upstream::{self, Release, VerifiedRelease};
+use perfquilt_series::upstream::{self, Release, ReleaseStatus, VerifiedRelease};
 use perfquilt_system::process::check_interrupted;
 
 /// List, fetch and verify releases
@@ -59,29 +59,20 @@ pub fn run(context: &Context, command: Upstream) -> Result<()> {
 
 fn list(context: &Context) -> Result<()> {
     let releases = upstream::list(&context.workspace()?)?;
-    if context.output.json() {
-        let list: Vec<_> = releases
-            .iter()
-            .map(|status| {
-                json!({
-                    "name": status.name,
-                    "version": status.version,
-                    "source": status.source,
-                    "current": status.current,
-                    "sha256": status.locked.as_ref().map(|locked| &locked.sha256),
-                    "tree": status.locked.as_ref().map(|locked| &locked.tree),
-                    "imported": status.imported.is_some(),
-                })
-            })
-            .collect();
-        return context
-            .output
-            .print_json(&json!({ "schema": 1, "releases": list }));
-    }
-    let mut text = String::new();
     let width = releases.iter().map(|r| r.name.chars().count()).max();
     let width = width.unwrap_or(0);
-    for status in &releases {
+    let row = |status: &ReleaseStatus| {
+        json!({
+            "name": status.name,
+            "version": status.version,
+            "source": status.source,
+            "current": status.current,
+            "sha256": status.locked.as_ref().map(|locked| &locked.sha256),
+            "tree": status.locked.as_ref().map(|locked| &locked.tree),
+            "imported": status.imported.is_some(),
+        })
+    };
+    let line = |status: &ReleaseStatus| {
         let state = match (&status.imported, &status.locked) {
             (Some(tree), Some(locked)) if *tree == locked.tree => "imported",
             (Some(_), Some(_)) => "changed ",
@@ -91,10 +82,9 @@ fn list(context: &Context) -> Result<()> {
         };
         let mark = if status.current { '*' } else { ' ' };
         let line = format!("{mark} {:width$}  {state}  {}", status.name, status.source);
-        text.push_str(&cut(&line, 80));
-        text.push('\n');
-    }
-    context.output.print(&text)
+        cut(&line, 80) + "\n"
+    };
+    list_rows(context, "releases", &releases, &row, &line)
 }
 
 fn fetch(context: &Context, versions: Vec<String>, all: bool, from: Option<&Path>) -> Result<()> {
@@ -133,28 +123,17 @@ fn fetch(context: &Context, versions: Vec<String>, all: bool, from: Option<&Path
 }
 
 fn show_fetched(context: &Context, fetched: &[Release]) -> Result<()> {
-    if context.output.json() {
-        let list: Vec<_> = fetched
-            .iter()
-            .map(|release| {
-                json!({
-                    "name": release.name,
-                    "version": release.version,
-                    "commit": release.commit,
-                    "tree": release.tree,
-                    "sha256": release.sha256,
-                })
-            })
-            .collect();
-        return context
-            .output
-            .print_json(&json!({ "schema": 1, "releases": list }));
-    }
-    let lines: String = fetched
-        .iter()
-        .map(|release| format!("{}  tree {}\n", release.name, release.tree))
-        .collect();
-    context.output.print(&lines)
+    let row = |release: &Release| {
+        json!({
+            "name": release.name,
+            "version": release.version,
+            "commit": release.commit,
+            "tree": release.tree,
+            "sha256": release.sha256,
+        })
+    };
+    let line = |release: &Release| format!("{}  tree {}\n", release.name, release.tree);
+    list_rows(context, "releases", fetched, &row, &line)
 }
 
 fn verify(context: &Context, versions: &[String]) -> Result<()> {
@@ -182,24 +161,26 @@ fn report_failures(context: &Context, mut failed: Vec<Error>) -> Result<()> {
 }
 
 fn show_verified(context: &Context, verified: &[VerifiedRelease]) -> Result<()> {
-    if context.output.json() {
-        let list: Vec<_> = verified
-            .iter()
-            .map(|one| json!({ "name": one.name, "file": one.file, "objects": one.objects }))
-            .collect();
-        return context
-            .output
-            .print_json(&json!({ "schema": 1, "verified": list }));
-    }
-    let lines: String = verified
-        .iter()
-        .map(|one| {
-            let file = if one.file { ", its file" } else { "" };
-            format!(
-                "{}  as recorded ({} objects{file})\n",
-                one.name, one.objects
-            )
-        })
-        .collect();
-    context.output.print(&lines)
+    let row = |one: &VerifiedRelease| json!({ "name": one.name, "file": one.file, "objects": one.objects });
+    let line = |one: &VerifiedRelease| {
+        let file = if one.file { ", its file" } else { "" };
+        let (name, objects) = (&one.name, one.objects);
+        format!("{name}  as recorded ({objects} objects{file})\n")
+    };
+    list_rows(context, "verified", verified, &row, &line)
+}
+
+/// Prints a list: its rows under `name`, or a line each.
+fn list_rows<T>(
+    context: &Context,
+    name: &str,
+    list: &[T],
+    row: &dyn Fn(&T) -> serde_json::Value,
+    line: &dyn Fn(&T) -> String,
+) -> Result<()> {
+    let rows: Vec<_> = list.iter().map(row).collect();
+    let json = json!({ "schema": 1, name: rows });
+    context
+        .output
+        .result(&json, || list.iter().map(line).collect())
 }

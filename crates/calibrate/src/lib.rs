@@ -10,7 +10,7 @@ use statrs::distribution::{Binomial, DiscreteCDF};
 
 use perfquilt_config::Preset;
 use perfquilt_config::workspace::Workspace;
-use perfquilt_judge::attribution::{self, Attribution, Effect, EffectKind, Verdict};
+use perfquilt_judge::attribution::{Attribution, Effect, EffectKind, Verdict};
 use perfquilt_judge::stats::{self, BlockTable, Interval, Units};
 use perfquilt_measure::experiment;
 use perfquilt_measure::run::{build_points, prepare};
@@ -18,6 +18,7 @@ use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{ExperimentHeader, Meter, Observation};
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
+use perfquilt_results::analyse;
 use perfquilt_store::Store;
 
 pub use page::Page;
@@ -138,8 +139,8 @@ impl Calibration {
         stats::median(&mut widths.copied().collect::<Vec<_>>()).unwrap_or(0.0)
     }
 
-    fn sum(&self, of: impl Fn(&Repeat) -> u32) -> u32 {
-        self.repeats.iter().map(of).sum()
+    fn sum(&self, count: impl Fn(&Repeat) -> u32) -> u32 {
+        self.repeats.iter().map(count).sum()
     }
 }
 
@@ -215,11 +216,9 @@ pub fn calibrate(
         if let Some(error) = errors.next() {
             return Err(error);
         }
-        let (header, observations) = store.load(outcome.id)?;
-        let supplement = perfquilt_results::analyse::supplement(&store, outcome.id)?;
-        let margin = |meter| ws.config.margin(meter);
-        let attribution =
-            attribution::attribute_with(&header, &observations, &supplement, &margin)?;
+        let file = analyse::stored(&store, outcome.id)?;
+        let attribution = analyse::attribution(&file, &|meter| ws.config.margin(meter))?;
+        let (header, observations) = (file.header, file.observations);
         real.machine = ["processor", "cores", "virtualisation"]
             .into_iter()
             .filter_map(|fact| {
@@ -290,14 +289,14 @@ fn mean(values: &[f64]) -> (f64, f64) {
 }
 
 fn judged(attribution: &Attribution) -> Repeat {
-    let of = |meter: Meter| -> Vec<&Effect> {
+    let effects_of = |meter: Meter| -> Vec<&Effect> {
         let patches = attribution.patches.iter();
         patches
             .filter_map(|patch| attribution.main_effect(&patch.effects, EffectKind::InOrder, meter))
             .collect()
     };
     let meter = attribution.main_meter().unwrap_or(Meter::Time);
-    let effects = of(meter);
+    let effects = effects_of(meter);
     let with = |effects: &[&Effect], wanted: &[Verdict]| {
         let found = effects.iter().filter(|e| wanted.contains(&e.verdict));
         u32::try_from(found.count()).unwrap_or(u32::MAX)
@@ -308,7 +307,7 @@ fn judged(attribution: &Attribution) -> Repeat {
         .collect();
     let counted = match meter {
         Meter::Instructions => Vec::new(),
-        _ => of(Meter::Instructions),
+        _ => effects_of(Meter::Instructions),
     };
     let intervals = u32::try_from(half_widths.len()).unwrap_or(u32::MAX);
     let missed = effects.iter().filter(|effect| effect.leaves_out_zero());

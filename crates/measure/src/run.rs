@@ -22,10 +22,10 @@ pub mod step;
 mod testing;
 mod training;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::experiment::{self, Budget, Forecast, ReusePolicy};
+use crate::experiment::{self, Budget, Forecast, ReusePolicy, Server, Servers};
 use perfquilt_bench::server;
 use perfquilt_build::{BuildItem, Built, Changes, SourceTree};
 use perfquilt_config::Preset;
@@ -42,6 +42,7 @@ use perfquilt_series::upstream::{self, Release};
 use perfquilt_store::{ExperimentId, Store};
 use serde::Serialize;
 
+use jobs::PointBuilder;
 pub use jobs::build_task;
 pub use named::{FoundServer, NamedServer, series_of};
 pub use next_step::{NextStep, measured_as_it_is, next_step};
@@ -151,7 +152,6 @@ pub fn build_points(
     progress: &dyn Progress,
 ) -> Result<Vec<BuiltPoint>> {
     let builder = builder(ws, recipe, prepared)?;
-    let source = StoredTrees::new(ws);
     let (items, absent) = build_items(prepared, points, progress)?;
     let absent = absent.into_iter().map(|(point, error)| BuiltPoint {
         point,
@@ -159,33 +159,16 @@ pub fn build_points(
         built: Err(error),
     });
     let mut done: Vec<BuiltPoint> = absent.collect();
-    let base = build_item(prepared, Point::BASE)?;
-    let jobs = on.map(|scheduler| jobs::Jobs {
+    let points_builder = PointBuilder {
         ws,
-        scheduler,
+        on,
         builder: &builder,
         recipe,
-        base: &base,
+        base: build_item(prepared, Point::BASE)?,
         progress,
-    });
-    let kept: BTreeSet<Point> = items
-        .iter()
-        .filter(|item| builder.cached(&item.tree).is_some())
-        .map(|item| item.point)
-        .collect();
-    let failed = match &jobs {
-        Some(jobs) => jobs.build(&items)?,
-        None => BTreeMap::new(),
     };
-    for item in items {
+    for (item, built) in items.iter().zip(points_builder.build(&items)?) {
         let point = item.point;
-        let built = match &jobs {
-            Some(jobs) => jobs.built(&item, &failed).map(|built| Built {
-                cached: kept.contains(&point),
-                ..built
-            }),
-            None => builder.build(&item, &source, progress),
-        };
         match &built {
             Err(error) if matches!(error.kind(), Kind::Interrupted | Kind::Usage) => {
                 return Err(error.clone());
@@ -198,7 +181,7 @@ pub fn build_points(
         }
         done.push(BuiltPoint {
             point,
-            label: item.label,
+            label: item.label.clone(),
             built,
         });
     }
@@ -235,12 +218,8 @@ fn build_items(
 
 fn build_item(prepared: &Prepared, point: Point) -> Result<BuildItem> {
     let release = &prepared.release.name;
-    let patch = match point {
-        Point::Step(0) | Point::Control => None,
-        Point::Step(k) | Point::Alone(k) | Point::Without(k) => {
-            Some(prepared.series.patches()[k - 1].name.clone())
-        }
-    };
+    let patches = prepared.series.patches();
+    let patch = point.patch().map(|k| patches[k - 1].name.clone());
     Ok(BuildItem {
         label: match (&patch, point) {
             (None, _) => release.clone(),
@@ -371,7 +350,7 @@ fn test_built(
             new: new_failures(&tested),
             lacking: tested
                 .into_iter()
-                .filter_map(|of| Some((Some(of.point), of.tests.err()?)))
+                .filter_map(|tested| Some((Some(tested.point), tested.tests.err()?)))
                 .collect(),
         }),
         Err(error) if matches!(error.kind(), Kind::Interrupted | Kind::Usage) => Err(error),
@@ -488,13 +467,10 @@ impl RunRequest {
             points.retain(|point| *point != Point::Control);
         }
         for point in points.clone() {
-            let (Point::Step(k) | Point::Alone(k) | Point::Without(k)) = point else {
-                continue;
-            };
-            if k > count {
+            if point.patch() > Some(count) {
                 return Err(Point::beyond(&format!("point {point}"), count));
             }
-            if let Point::Step(k @ 1..) = point {
+            if let Some(k) = point.step() {
                 if self.effects.contains(&Effects::Alone) {
                     points.push(Point::Alone(k));
                 }
@@ -517,56 +493,56 @@ fn measure(
     wanted: &RunRequest,
     progress: &dyn Progress,
 ) -> Result<MeasuredRun> {
-    let mut measurable = Vec::new();
-    let mut build_errors = Vec::new();
-    let mut failed = BTreeMap::new();
-    let mut builds = Vec::new();
-    let binary = ws.config.recipe(&preset.recipe)?.binary.as_deref();
-    for point in built {
-        match point.built {
-            Ok(server) => {
-                builds.push(server.record(point.point, binary));
-                measurable.push((point.point, server));
-            }
-            Err(error) if point.point == Point::BASE => return Err(error),
-            Err(error) => {
-                if is_separate(point.point) {
-                    failed.insert(point.point, error.message().to_owned());
-                } else {
-                    failed.insert(point.point, error.to_string());
-                    build_errors.push((point.point, error));
-                }
-            }
-        }
-    }
     let patches = prepared.series.patches();
     let mut header = ExperimentHeader::new(&prepared.release.name, &preset.recipe);
     header.series = patches.iter().map(|patch| patch.name.clone()).collect();
     header.titles = patches.iter().map(|patch| patch.title.clone()).collect();
-    header.failed = failed;
-    reach::describe(ws, prepared, &measurable, &mut header)?;
     header.command.clone_from(&wanted.command);
-    let servers = (&measurable[..], &experiment::Data::new(), &builds[..]);
+    let mut measurable = BTreeMap::new();
+    let mut build_errors = Vec::new();
+    for point in built {
+        match point.built {
+            Ok(server) => {
+                measurable.insert(point.point, server);
+            }
+            Err(error) if point.point == Point::BASE => return Err(error),
+            Err(error) if is_separate(point.point) => {
+                let reason = error.message().to_owned();
+                header.failed.insert(point.point, reason);
+            }
+            Err(error) => {
+                header.failed.insert(point.point, error.to_string());
+                build_errors.push((point.point, error));
+            }
+        }
+    }
+    reach::describe(ws, prepared, &measurable, &mut header)?;
+    let binary = ws.config.recipe(&preset.recipe)?.binary.as_deref();
+    let builds = measurable.iter();
+    let builds: Vec<PointBuild> = builds
+        .map(|(point, server)| server.record(*point, binary))
+        .collect();
+    let servers = measurable.iter();
+    let servers = servers.map(|(&point, built)| (point, Server::new(point, built, &header)));
+    let servers = servers.collect();
     Ok(MeasuredRun {
         build_errors,
-        ..measure_points(ws, preset, header, servers, wanted, progress)?
+        ..measure_points(ws, preset, header, (&servers, &builds), wanted, progress)?
     })
 }
 
-/// Measures built points with the settings of `preset`, some on data of their own, and stores the observations and the
-/// records of their builds.
+/// Measures built points with the settings of `preset`, and stores the observations and the records of their builds.
 fn measure_points(
     ws: &Workspace,
     preset: &Preset,
     header: ExperimentHeader,
-    (points, data, builds): (&[(Point, Built)], &experiment::Data, &[PointBuild]),
+    (servers, builds): (&Servers, &[PointBuild]),
     wanted: &RunRequest,
     progress: &dyn Progress,
 ) -> Result<MeasuredRun> {
     let store = Store::open(&ws.results())?;
     let request = experiment::ExperimentRequest {
-        points,
-        data,
+        servers,
         reuse: if ws.answers().is_fresh() {
             ReusePolicy::Repeat
         } else {

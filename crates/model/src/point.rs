@@ -46,6 +46,14 @@ impl Point {
         matches!(self, Point::Step(0) | Point::Control)
     }
 
+    /// Returns the number of the patch that the point is about, from 1; `None` for the bare release and its control.
+    pub fn patch(&self) -> Option<usize> {
+        match *self {
+            Point::Step(k) | Point::Alone(k) | Point::Without(k) => Some(k).filter(|k| *k > 0),
+            Point::Control => None,
+        }
+    }
+
     /// Returns the number of patches applied if these are the first ones of the series; `None` for the bare release
     /// and for all other points.
     pub fn step(&self) -> Option<usize> {

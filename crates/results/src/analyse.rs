@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Cursor, Read};
 use std::path::Path;
 
 use perfquilt_judge::attribution::{
-    Attribution, Collector, ObservationFault, WithinBlocks, function_changes,
+    Attribution, Collector, ObservationFault, WithinBlocks, attribute_with, function_changes,
 };
 use perfquilt_judge::server_tests;
 use perfquilt_model::comparable::{Comparable, Part};
@@ -26,6 +26,21 @@ pub fn stored(store: &Store, id: ExperimentId) -> Result<ObservationFile> {
     })
 }
 
+/// Makes the attribution of an observation file.
+pub fn attribution(file: &ObservationFile, margin: &dyn Fn(Meter) -> f64) -> Result<Attribution> {
+    attribute_with(&file.header, &file.observations, &file.supplement, margin)
+}
+
+/// Makes the attribution of a stored experiment, without the functions whose instructions changed.
+pub fn effects(
+    store: &Store,
+    id: ExperimentId,
+    margin: &dyn Fn(Meter) -> f64,
+) -> Result<Attribution> {
+    let (header, observations) = store.load(id)?;
+    attribute_with(&header, &observations, &supplement(store, id)?, margin)
+}
+
 /// Returns a sentence on the first patch of two stored experiments that has the same name in both but another server, although
 /// release, recipe and all patches before it are the same; `None` without one.
 pub fn edited_patch(
@@ -35,7 +50,8 @@ pub fn edited_patch(
 ) -> Result<Option<String>> {
     let (old, new) = (store.header(before)?, store.header(after)?);
     let observed = (store.observed(before, &old)?, store.observed(after, &new)?);
-    let servers = |of: &Comparable| of.only(|part| matches!(part, Part::Release | Part::Recipe));
+    let servers =
+        |observed: &Comparable| observed.only(|part| matches!(part, Part::Release | Part::Recipe));
     if servers(&observed.0) != servers(&observed.1) {
         return Ok(None);
     }

@@ -1,7 +1,7 @@
 //! Effects of patches on the old and the new release, if both were measured.
 
 use perfquilt_config::workspace::Workspace;
-use perfquilt_judge::attribution::{self, Attribution, Effect, attribute_with};
+use perfquilt_judge::attribution::{self, Attribution, Effect};
 use perfquilt_model::error::Result;
 use perfquilt_model::observation::Meter;
 use perfquilt_model::rebase::{EffectChange, MeasuredEffect, PatchRemoval, Report};
@@ -77,15 +77,8 @@ fn latest(
         if !of_release || listed.observations == 0 || !header.series.iter().any(ours) {
             continue;
         }
-        let (header, observations) = store.load(listed.id)?;
-        let supplement = crate::analyse::supplement(store, listed.id)?;
         let margin = |meter: Meter| ws.config.margin(meter);
-        return Ok(Some(attribute_with(
-            &header,
-            &observations,
-            &supplement,
-            &margin,
-        )?));
+        return crate::analyse::effects(store, listed.id, &margin).map(Some);
     }
     Ok(None)
 }

@@ -73,20 +73,20 @@ fn check_same(first: &ExperimentHeader, other: &ExperimentHeader) -> Result<()> 
 
 /// Returns the bits of all timed values.
 fn timed_values(file: &ObservationFile) -> impl Iterator<Item = u64> {
-    let timed = file.observations.iter().filter(|of| of.meter.is_timed());
-    timed.map(|of| of.value.to_bits())
+    let timed = file.observations.iter().filter(|o| o.meter.is_timed());
+    timed.map(|o| o.value.to_bits())
 }
 
 /// Returns digests of all counts with the experiment, machine, block and point that they are of: unlike times, counts of
 /// different machines may agree in all digits.
 fn counts(file: &ObservationFile) -> impl Iterator<Item = u64> {
     let header = &file.header;
-    let counted = file.observations.iter().filter(|of| !of.meter.is_timed());
-    counted.map(move |of| {
+    let counted = file.observations.iter().filter(|o| !o.meter.is_timed());
+    counted.map(move |o| {
         let experiment = (&header.experiment, &header.started, &header.machine);
-        let place = (&of.machine, of.block, of.point, &of.workload, of.meter);
+        let place = (&o.machine, o.block, o.point, &o.workload, o.meter);
         let hasher = BuildHasherDefault::<DefaultHasher>::default();
-        hasher.hash_one((experiment, place, of.value.to_bits()))
+        hasher.hash_one((experiment, place, o.value.to_bits()))
     })
 }
 

@@ -176,25 +176,26 @@ impl Counter {
         }
     }
 
-    /// Runs `warm_up` uncounted and then `transactions` counted transactions on `running`, which was started with
-    /// [`Counter::instrumentation`]. `run` must do the same work every time (a fixed seed), and all of it in one
-    /// call: the cost of connecting counts once per call.
-    pub fn count(
-        &self,
-        running: &mut Running,
-        threads: ClientThreads,
-        warm_up: u64,
-        transactions: u64,
-        run: &mut RunTransactions<'_>,
-    ) -> Result<CountResult> {
-        if warm_up > 0 {
-            run_checked(running, warm_up, run)?;
-        }
+    /// Counts the work on a server that was started with [`Counter::instrumentation`].
+    pub fn count(&self, mut work: CountedWork<'_>) -> Result<CountResult> {
+        work.warm_up()?;
         match &self.backend {
-            Backend::Perf { sources, .. } => count_with_perf(running, sources, transactions, run),
-            Backend::Callgrind { .. } => count_with_callgrind(running, threads, transactions, run),
+            Backend::Perf { sources, .. } => work.count_with_perf(sources),
+            Backend::Callgrind { .. } => work.count_with_callgrind(),
         }
     }
+}
+
+/// Transactions to count on a server.
+pub struct CountedWork<'w> {
+    /// The server.
+    pub running: &'w mut Running,
+    /// Its threads that execute the clients' work.
+    pub threads: ClientThreads,
+    /// The number of counted transactions; [`WARM_UP`] tells how many others come before them.
+    pub transactions: u64,
+    /// Does the same work every time (a fixed seed), and all of it in one call: the cost of connecting counts once per call.
+    pub run: &'w mut RunTransactions<'w>,
 }
 
 /// Calls `run` and checks that it ran transactions and that the server is still up.
@@ -213,71 +214,64 @@ pub(crate) fn run_checked(
     }
 }
 
-fn count_with_perf(
-    running: &mut Running,
-    sources: &[&perf::EventSource],
-    transactions: u64,
-    run: &mut RunTransactions<'_>,
-) -> Result<CountResult> {
-    let mut session = perf::PerfSession::count(running, sources)?;
-    session.enable()?;
-    let n = run_checked(running, transactions, run)?;
-    let file = session.finish()?;
-    let text = std::fs::read_to_string(&file).map_err(|e| Error::io("read", &file, &e))?;
-    let readings = perf::readings(&text, sources, n)?
-        .into_iter()
-        .map(|(meter, value)| MeterReading { meter, value, n })
-        .collect();
-    Ok(CountResult {
-        readings,
-        functions: Vec::new(),
-    })
-}
-
-fn count_with_callgrind(
-    running: &mut Running,
-    threads: ClientThreads,
-    transactions: u64,
-    run: &mut RunTransactions<'_>,
-) -> Result<CountResult> {
-    let (graph, n) = instrumented(running, threads, transactions, run)?;
-    let reading = |meter, total: u64| MeterReading {
-        meter,
-        value: total as f64 / n as f64,
-        n,
-    };
-    Ok(CountResult {
-        readings: vec![
-            reading(Meter::Instructions, graph.instructions),
-            reading(Meter::L1iMisses, graph.l1i_misses),
-        ],
-        functions: graph.own_costs(),
-    })
-}
-
-/// Runs `transactions` with callgrind's counting on; returns the costs of the clients' threads and the number of
-/// transactions.
-fn instrumented(
-    running: &mut Running,
-    threads: ClientThreads,
-    transactions: u64,
-    run: &mut RunTransactions<'_>,
-) -> Result<(CallGraph, u64)> {
-    let control = vgdb::Control::new(running)?;
-    control.instrument(running, true)?;
-    let n = run_checked(running, transactions, run)?;
-    control.instrument(running, false)?;
-    let graph = of_clients(&control.dump(running)?, threads);
-    if graph.instructions > 0 {
-        return Ok((graph, n));
+impl CountedWork<'_> {
+    fn warm_up(&mut self) -> Result<()> {
+        let transactions = self.transactions.div_ceil(WARM_UP);
+        run_checked(self.running, transactions, self.run).map(drop)
     }
-    Err(Error::bench(format!(
-        "callgrind counted nothing in the server of {}",
-        running.label()
-    ))
-    .hint(
-        "the command that starts the server must stay in the foreground and be the server itself",
-    ))
+
+    fn run(&mut self) -> Result<u64> {
+        run_checked(self.running, self.transactions, self.run)
+    }
+
+    fn count_with_perf(&mut self, sources: &[&perf::EventSource]) -> Result<CountResult> {
+        let mut session = perf::PerfSession::count(self.running, sources)?;
+        session.enable()?;
+        let n = self.run()?;
+        let file = session.finish()?;
+        let text = std::fs::read_to_string(&file).map_err(|e| Error::io("read", &file, &e))?;
+        let readings = perf::readings(&text, sources, n)?
+            .into_iter()
+            .map(|(meter, value)| MeterReading { meter, value, n })
+            .collect();
+        Ok(CountResult {
+            readings,
+            functions: Vec::new(),
+        })
+    }
+
+    fn count_with_callgrind(&mut self) -> Result<CountResult> {
+        let (graph, n) = self.instrumented()?;
+        let reading = |meter, total: u64| MeterReading {
+            meter,
+            value: total as f64 / n as f64,
+            n,
+        };
+        Ok(CountResult {
+            readings: vec![
+                reading(Meter::Instructions, graph.instructions),
+                reading(Meter::L1iMisses, graph.l1i_misses),
+            ],
+            functions: graph.own_costs(),
+        })
+    }
+
+    /// Runs the transactions with callgrind's counting on; returns the costs of the clients' threads and the number of
+    /// transactions.
+    fn instrumented(&mut self) -> Result<(CallGraph, u64)> {
+        let control = vgdb::Control::new(self.running)?;
+        control.instrument(self.running, true)?;
+        let n = self.run()?;
+        control.instrument(self.running, false)?;
+        let graph = of_clients(&control.dump(self.running)?, self.threads);
+        if graph.instructions > 0 {
+            return Ok((graph, n));
+        }
+        let label = self.running.label();
+        Err(Error::bench(format!("callgrind counted nothing in the server of {label}")).hint(
+            "the command that starts the server must stay in the foreground and be the server itself",
+        ))
+    }
 }
 
 /// Returns the instrumentation of a server started in `dir` for [`call_graph()`].
@@ -288,20 +282,11 @@ pub fn call_graph_instrumentation(dir: &Path) -> Instrumentation {
     }
 }
 
-/// Returns the call graph with costs of the clients' threads while `running`, started with
-/// [`call_graph_instrumentation`], ran `transactions` after `warm_up` uncounted ones; and the number of counted
-/// transactions. See [`Counter::count`] for `run`.
-pub fn call_graph(
-    running: &mut Running,
-    threads: ClientThreads,
-    warm_up: u64,
-    transactions: u64,
-    run: &mut RunTransactions<'_>,
-) -> Result<(CallGraph, u64)> {
-    if warm_up > 0 {
-        run_checked(running, warm_up, run)?;
-    }
-    instrumented(running, threads, transactions, run)
+/// Returns the call graph with costs of the clients' threads for work on a server that was started with
+/// [`call_graph_instrumentation`], and the number of counted transactions.
+pub fn call_graph(mut work: CountedWork<'_>) -> Result<(CallGraph, u64)> {
+    work.warm_up()?;
+    work.instrumented()
 }
 
 /// Sums the costs of the clients' threads.

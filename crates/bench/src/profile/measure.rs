@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::table;
 use crate::meter::samples::{Sampling, SamplingEvent};
-use crate::meter::{self, Counter, RunTransactions, WARM_UP};
+use crate::meter::{self, CountedWork, Counter, RunTransactions, WARM_UP};
 use crate::server::{self, Launch, Running, Scratch, ServerAdapter, ServerSpace};
 use crate::workload::{Clients, Requests};
 use perfquilt_config::Workload;
@@ -321,16 +321,13 @@ impl<'a> Side<'a> {
 
     /// Counts under callgrind.
     fn count(&self, transactions: u64, seed: u64) -> Result<CostTable> {
-        let warm_up = transactions.div_ceil(WARM_UP);
         self.with(seed, |running, client, executable| {
-            let threads = self.adapter.client_threads();
-            let (graph, done) = meter::call_graph(
+            let (graph, done) = meter::call_graph(CountedWork {
                 running,
-                threads,
-                warm_up,
+                threads: self.adapter.client_threads(),
                 transactions,
-                &mut |running, n| client.run(running, n),
-            )?;
+                run: &mut |running, n| client.run(running, n),
+            })?;
             Ok(table::of_calls(&graph, done, executable))
         })
     }

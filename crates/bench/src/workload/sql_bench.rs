@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::command::{self, CommandSettings, Runs};
+use super::command::{CommandClient, CommandSettings, Runs};
 use super::{
     BlockSlices, Client, ClientFailure, Environment, Requests, Setup, TimedBlock, WorkloadKind,
     settings,
@@ -100,13 +100,11 @@ impl Client for SqlBench {
         running: &Running,
         tracer: Vec<OsString>,
     ) -> Result<()> {
-        let command = command(&self.settings, &environment.folder().join(FOLDER));
-        command::trace(&self.name, &command, running, tracer)
+        self.client(environment).trace(environment, running, tracer)
     }
 
     fn after_start(&self, environment: &Environment, running: &Running) -> Result<()> {
-        let command = command(&self.settings, &environment.folder().join(FOLDER));
-        command::prepare(&self.name, &command, running)
+        self.client(environment).after_start(environment, running)
     }
 
     fn interleave(
@@ -115,8 +113,8 @@ impl Client for SqlBench {
         servers: &mut [(Point, Running)],
         block: &TimedBlock<'_>,
     ) -> Result<BlockSlices, ClientFailure> {
-        let command = command(&self.settings, &environment.folder().join(FOLDER));
-        command::interleave(environment, servers, block, &command)
+        let client = self.client(environment);
+        client.interleave(environment, servers, block)
     }
 
     fn connect<'a>(
@@ -125,11 +123,17 @@ impl Client for SqlBench {
         _running: &Running,
         _seed: u64,
     ) -> Result<Box<dyn Requests + 'a>> {
-        let command = command(&self.settings, &environment.folder().join(FOLDER));
-        Ok(Box::new(Runs {
-            workload: &self.name,
-            settings: Cow::Owned(command),
-        }))
+        Ok(Box::new(Runs(Cow::Owned(self.client(environment)))))
+    }
+}
+
+impl SqlBench {
+    /// Returns the client that runs the program.
+    fn client(&self, environment: &Environment) -> CommandClient {
+        CommandClient {
+            name: self.name.clone(),
+            settings: command(&self.settings, &environment.folder().join(FOLDER)),
+        }
     }
 }
 
@@ -230,27 +234,21 @@ fn programs(folder: &Path) -> Vec<String> {
 
 /// Returns the program as a client command; `folder` is where sql-bench was unpacked.
 fn command(settings: &SqlBenchSettings, folder: &Path) -> CommandSettings {
-    let mut run: Vec<String> = [
+    let words =
+        |words: &[&str]| -> Vec<String> { words.iter().map(|word| (*word).to_owned()).collect() };
+    let mut run = words(&[
         "perl",
         // Enables fractions of seconds; the programs' own --hires has no effect.
         "-MBenchmark=:hireswallclock",
-    ]
-    .map(str::to_owned)
-    .to_vec();
-    run.push(program(settings));
-    run.extend(
-        [
-            "--silent",
-            "--socket={socket}",
-            "--user=root",
-            "--database=test",
-        ]
-        .map(str::to_owned),
-    );
-    run.push(format!("--create-options=ENGINE={}", settings.engine));
+        &program(settings),
+        "--silent",
+        "--socket={socket}",
+        "--user=root",
+        "--database=test",
+        &format!("--create-options=ENGINE={}", settings.engine),
+    ]);
     run.extend(settings.small.then(|| "--small-test".to_owned()));
     run.extend(settings.options.iter().cloned());
-    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
     CommandSettings {
         prepare: Some(words(&[
             "{server}/bin/mariadb",

@@ -6,12 +6,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::bench;
-use super::cluster;
 use super::collected::Collected;
 use super::driver::Driver;
 use super::identity;
-use super::plan::{Reading, Scope, single};
-use super::servers::{ExperimentServer, Servers, server, vary_layouts};
+use super::plan::{Reading, Scope};
+use super::servers::{Server, Servers, programs, vary_layouts};
 use super::site::Site;
 use super::spec::Spec;
 use super::strategy::RequestedBlocks;
@@ -19,7 +18,6 @@ use perfquilt_bench::meter::Counter;
 use perfquilt_build::Built;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Layouts, Preset};
-use perfquilt_judge::attribution::Unexecuted;
 use perfquilt_judge::bisect::MeasuredBlock;
 use perfquilt_model::comparable::{Comparable, Part};
 use perfquilt_model::error::{Error, Result};
@@ -28,30 +26,16 @@ use perfquilt_model::point::Point;
 use perfquilt_model::progress::{Progress, Silent};
 use perfquilt_store::{EarlierExperiment, ExperimentId, Store};
 
-/// The identifiers of a state's server.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ServerIds {
-    /// The key of its build in the cache, once its sources are known.
-    pub key: Option<String>,
-    /// The server's identity, once it is built.
-    pub identity: Option<String>,
-}
-
 /// Measures states with one workload and meter.
 pub struct AdaptiveRunner<'a> {
     /// With one workload and one meter.
     spec: Spec<'a>,
     metric: Metric,
     site: Site,
-    /// Whether the layouts are final: the first server decides whether servers can be linked again.
-    layouts_chosen: bool,
     key: String,
     store: &'a Store,
     id: ExperimentId,
-    servers: BTreeMap<usize, Built>,
-    /// Releases whose servers need data of their own, by state: the release, and the state whose server
-    /// prepares it.
-    data: BTreeMap<usize, (String, usize)>,
+    servers: Servers,
     /// The observations of this experiment, from the first call of [`AdaptiveRunner::measure`] on.
     collected: Option<Collected>,
 }
@@ -70,51 +54,51 @@ impl<'a> AdaptiveRunner<'a> {
         let (spec, site) = spec_of_one(ws, preset, (workload, metric), header)?;
         let id = store.begin(&spec.header, key)?;
         Ok(AdaptiveRunner {
-            layouts_chosen: spec.layouts == Layouts::Off,
             spec,
             metric,
             site,
             key: key.to_owned(),
             store,
             id,
-            servers: BTreeMap::new(),
-            data: BTreeMap::new(),
+            servers: Servers::new(),
             collected: None,
         })
     }
 
-    /// Checks with one server whether servers can be linked again; the answer holds for all.
-    fn settle(&mut self, built: &Built, progress: &dyn Progress) -> Result<()> {
-        if self.layouts_chosen {
-            return Ok(());
-        }
-        let one = server(Point::BASE, built, &self.spec.header);
-        let mut one = Servers::from([(Point::BASE, one)]);
-        let layouts = vary_layouts(&self.spec.preset, &mut one, progress)?;
-        self.spec.set_layouts(layouts)?;
-        self.layouts_chosen = true;
-        self.id = self.store.begin(&self.spec.header, &self.key)?;
-        self.collected = None;
-        Ok(())
-    }
-
-    /// Adds a state's server.
+    /// Adds a state's server. Whether the first one can be linked again holds for all.
     pub fn add(&mut self, state: usize, built: &Built, progress: &dyn Progress) -> Result<()> {
-        self.settle(built, progress)?;
         let point = Point::Step(state);
-        self.servers.insert(state, built.clone());
+        let server = Server::new(point, built, &self.spec.header);
+        if self.servers.is_empty() {
+            let mut first = Servers::from([(point, server.clone())]);
+            let layouts = vary_layouts(&self.spec.preset, &mut first, progress)?;
+            self.spec.set_layouts(layouts)?;
+            self.spec.preset.layouts = Some(layouts);
+            self.id = self.store.begin(&self.spec.header, &self.key)?;
+            self.collected = None;
+        }
+        self.servers.insert(point, server);
         let recipe = self.spec.ws.config.recipe(&self.spec.preset.recipe)?;
         let record = built.record(point, recipe.binary.as_deref());
         self.store.record_builds(self.id, &[record])?;
-        let servers = self.servers.iter();
-        let programs = servers.map(|(&state, built)| (Point::Step(state), &*built.identity));
-        let observed = self.spec.observed(programs)?;
+        let observed = self.spec.observed(programs(&self.servers))?;
         self.store.record_observed(self.id, &observed)
     }
 
-    /// Declares that `state` needs the data of `release`, prepared by the server of state `by`.
+    /// Returns a state's server, once it was added.
+    pub fn server(&self, state: usize) -> Option<&Server> {
+        self.servers.get(&Point::Step(state))
+    }
+
+    /// Declares that the server of `state`, which was added, needs the data of `release`, prepared by the server of state
+    /// `by`.
     pub fn data_of(&mut self, state: usize, release: &str, by: usize) {
-        self.data.insert(state, (release.to_owned(), by));
+        let data = self
+            .server(by)
+            .map(|by| (release.to_owned(), by.dir.clone()));
+        if let Some(server) = self.servers.get_mut(&Point::Step(state)) {
+            server.data = data;
+        }
     }
 
     /// Returns the blocks measured so far, from `number` on.
@@ -132,39 +116,21 @@ impl<'a> AdaptiveRunner<'a> {
         numbers: std::ops::Range<u32>,
         progress: &dyn Progress,
     ) -> Result<BTreeMap<usize, Error>> {
-        let with_data = states
-            .iter()
-            .filter_map(|state| Some(self.data.get(state)?.1));
-        let needed: BTreeSet<usize> = states.iter().copied().chain(with_data).collect();
+        let points: Vec<Point> = states.iter().map(|&state| Point::Step(state)).collect();
         let mut servers = Servers::new();
+        for point in &points {
+            let missing = || Error::internal(format!("state {point} has no server"));
+            let server = self.servers.get(point).ok_or_else(missing)?;
+            servers.insert(*point, server.clone());
+        }
         // The base prepares the data; without it, the first server that is built.
-        let base = [0].into_iter().chain(states.iter().copied());
-        if let Some(built) = base.filter_map(|state| self.servers.get(&state)).next() {
-            let base = server(Point::BASE, built, &self.spec.header);
+        let base = self.servers.get(&Point::BASE);
+        if let Some(base) = base.or_else(|| servers.get(points.first()?)).cloned() {
             servers.insert(Point::BASE, base);
         }
-        for state in needed {
-            let built = self
-                .servers
-                .get(&state)
-                .ok_or_else(|| Error::internal(format!("state {state} has no server")))?;
-            let point = Point::Step(state);
-            let data = self.data.get(&state).and_then(|(release, by)| {
-                let by = self.servers.get(by)?;
-                Some((release.clone(), by.dir.clone()))
-            });
-            let server = server(point, built, &self.spec.header);
-            servers.insert(point, ExperimentServer { data, ..server });
-        }
-        // The check of the first server holds for all.
-        let preset = Preset {
-            layouts: Some(self.spec.layouts),
-            ..self.spec.preset.clone()
-        };
-        vary_layouts(&preset, &mut servers, progress)?;
-        let setup = self
-            .spec
-            .setup(servers, states.len(), Unexecuted::default())?;
+        vary_layouts(&self.spec.preset, &mut servers, progress)?;
+        let header = self.spec.header.clone();
+        let setup = self.spec.setup(servers, states.len(), header, &[])?;
         let readings = self.spec.readings();
         let margin = Meter::default_margin;
         let collected = match self.collected.take() {
@@ -172,30 +138,20 @@ impl<'a> AdaptiveRunner<'a> {
             None => Collected::load(self.store, self.id, Vec::new(), &readings)?,
         };
         let mut driver = Driver::new(self.store, self.id, readings, collected, &margin)?;
-        let (seed, reading) = (identity::seed(&self.key), self.reading());
-        let draw = |number: u32, points: &[Point]| {
-            let scope = Scope {
-                seed,
-                points,
-                windows: &[],
-                lanes: 1,
-                workloads: &self.spec.preset.workloads,
-                blocks: 0,
-                count_blocks: 0,
-                layouts: self.spec.layouts,
-                direct: &[],
-            };
-            single(&scope, reading, number)
+        let scope = Scope {
+            seed: identity::seed(&self.key),
+            points: &points,
+            windows: &[],
+            lanes: 1,
+            workloads: &self.spec.preset.workloads,
+            blocks: 0,
+            count_blocks: 0,
+            layouts: self.spec.layouts,
+            direct: &[],
         };
-        let points = states.iter().map(|&state| Point::Step(state)).collect();
-        let mut strategy = RequestedBlocks::new(numbers, points, draw);
-        let wave = self
-            .site
-            .scheduler
-            .as_ref()
-            .map(|_| cluster::wave(self.spec.ws));
-        let record = (self.key.as_str(), &self.spec.header, &[][..]);
-        let bench = bench::open(&self.spec, &self.site, setup, record, wave, progress)?;
+        let mut strategy = RequestedBlocks::new(numbers, scope, self.reading());
+        let wave = self.site.wave(self.spec.ws);
+        let bench = bench::open(&self.spec, &self.site, setup, &self.key, wave, progress)?;
         let (failed, end) = driver.drive(&mut strategy, bench.as_ref(), progress);
         bench.close(end.is_ok());
         self.collected = Some(driver.into_collected());
@@ -231,11 +187,12 @@ impl<'a> AdaptiveRunner<'a> {
     }
 
     /// Returns the blocks of `store` with at least two servers of the states, latest experiment first: those measured on
-    /// this machine in the same way as this runner measures.
+    /// this machine in the same way as this runner measures. `keys` are those of the states' builds, as far as their sources are
+    /// known.
     pub fn known(
         &self,
         store: &Store,
-        names: &BTreeMap<usize, ServerIds>,
+        keys: &BTreeMap<usize, String>,
     ) -> Result<Vec<MeasuredBlock>> {
         let own = self.store.header(self.id)?.experiment;
         let workload = self.workload();
@@ -256,7 +213,7 @@ impl<'a> AdaptiveRunner<'a> {
             if is_own || !like.contains(&earlier.observed.only(matters)) {
                 continue;
             }
-            let shared = shared(store, &earlier, names)?;
+            let shared = self.shared(store, &earlier, keys)?;
             if shared.len() < 2 {
                 continue;
             }
@@ -268,6 +225,33 @@ impl<'a> AdaptiveRunner<'a> {
             }));
         }
         Ok(known)
+    }
+
+    /// Maps points of an earlier experiment to the states whose servers they are, by build or by identity.
+    fn shared(
+        &self,
+        store: &Store,
+        earlier: &EarlierExperiment,
+        keys: &BTreeMap<usize, String>,
+    ) -> Result<BTreeMap<Point, usize>> {
+        let builds = store.builds(store.find(&earlier.header.experiment)?)?;
+        let mut shared = BTreeMap::new();
+        for &point in earlier.measured.keys() {
+            if point == Point::Control || earlier.header.failed.contains_key(&point) {
+                continue;
+            }
+            let build = builds.iter().rfind(|build| build.point == point);
+            let program = earlier.observed.get(&Part::Program(point));
+            let is_same = |(state, key): &(&usize, &String)| {
+                let identity = self.server(**state).map(|server| &*server.identity);
+                build.is_some_and(|build| build.key == **key)
+                    || program.is_some() && program == identity
+            };
+            if let Some((&state, _)) = keys.iter().find(is_same) {
+                shared.insert(point, state);
+            }
+        }
+        Ok(shared)
     }
 
     /// Returns the identities of the harnesses that measure this meter in the same way: reading other meters
@@ -344,38 +328,6 @@ fn spec_of_one<'a>(
     };
     let spec = Spec::resolve(ws, &preset, &site, layouts, header)?;
     Ok((spec, site))
-}
-
-/// Maps points of an earlier experiment to the states whose servers they are, by build or by identity.
-fn shared(
-    store: &Store,
-    earlier: &EarlierExperiment,
-    names: &BTreeMap<usize, ServerIds>,
-) -> Result<BTreeMap<Point, usize>> {
-    let id = store.find(&earlier.header.experiment)?;
-    let keys: BTreeMap<Point, String> = store
-        .builds(id)?
-        .into_iter()
-        .map(|build| (build.point, build.key))
-        .collect();
-    let mut shared = BTreeMap::new();
-    for &point in earlier.measured.keys() {
-        if point == Point::Control || earlier.header.failed.contains_key(&point) {
-            continue;
-        }
-        let (key, program) = (
-            keys.get(&point),
-            earlier.observed.get(&Part::Program(point)),
-        );
-        let state = names.iter().find(|(_, names)| {
-            (key.is_some() && key == names.key.as_ref())
-                || (program.is_some() && program == names.identity.as_deref())
-        });
-        if let Some((&state, _)) = state {
-            shared.insert(point, state);
-        }
-    }
-    Ok(shared)
 }
 
 /// The number of the first end-to-end block: the numbers of blocks passed to the bisection must not

@@ -4,27 +4,25 @@ use std::num::NonZeroU32;
 
 use super::cluster::{BlockTask, Cluster};
 use super::executor::Executor;
-use super::machine::{Setup, ThisMachine};
+use super::machine::Setup;
 use super::site::Site;
 use super::spec::Spec;
 use perfquilt_model::error::Result;
-use perfquilt_model::observation::{ExperimentHeader, UnexecutedPatch};
 use perfquilt_model::progress::Progress;
 
-/// Prepares `site`, this machine or a cluster, for the experiment stored under `key` with this `header`.
+/// Prepares `site`, this machine or a cluster, for the experiment stored under `key`, whose blocks `setup` measures.
 pub(super) fn open<'a>(
     spec: &'a Spec<'_>,
     site: &'a Site,
-    setup: Setup<'a>,
-    (key, header, unexecuted): (&str, &ExperimentHeader, &[UnexecutedPatch]),
+    setup: Setup,
+    key: &str,
     wave: Option<NonZeroU32>,
     progress: &'a dyn Progress,
 ) -> Result<Box<dyn Executor + 'a>> {
     let (Some(scheduler), Some(wave)) = (&site.scheduler, wave) else {
-        return Ok(Box::new(ThisMachine::new(spec.ws, setup, progress)?));
+        return Ok(Box::new(spec.this_machine(setup, progress)?));
     };
-    let names = (key, spec.preset.name.as_str());
-    let task = BlockTask::empty(spec.ws, names, header, &setup, (spec.layouts, unexecuted))?;
+    let task = BlockTask::empty(spec, key, setup)?;
     let cluster = Cluster::new(spec.ws, scheduler.as_ref(), task, wave.get(), progress)?;
     Ok(Box::new(cluster))
 }

@@ -7,8 +7,14 @@ use perfquilt_bench::server::{Launch, Running, ServerAdapter};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::point::Point;
 
-/// The folder of a start, and the folder with its server.
-pub(super) type StartFolders = (PathBuf, PathBuf);
+/// The folders of one start of a server.
+#[derive(Debug, Clone)]
+pub(super) struct StartFolders {
+    /// Its own, with data and log.
+    pub(super) dir: PathBuf,
+    /// That with the private program.
+    pub(super) server: PathBuf,
+}
 
 /// Starts a server for every launch, all at once, and passes the outcomes to `body` in the launches' order. A server that
 /// fails to start is started once more, in the folders that `renew` makes for the launch with this index: a machine may
@@ -70,12 +76,12 @@ fn again(
     renew: &(dyn Fn(usize, &Error) -> Result<StartFolders> + Sync),
     first: Error,
 ) -> Result<Running> {
-    let Ok((dir, server)) = renew(index, &first) else {
+    let Ok(folders) = renew(index, &first) else {
         return Err(first);
     };
     let launch = Launch {
-        dir: &dir,
-        server: &server,
+        dir: &folders.dir,
+        server: &folders.server,
         ..launch.clone()
     };
     adapter.start(&launch)

@@ -7,6 +7,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::ScopedJoinHandle;
 
+use serde::{Deserialize, Serialize};
+
 use super::executor::{BlockJob, Event, Executor, Lane, Report};
 use super::fleet::{StartFolders, with_fleet};
 use super::lanes;
@@ -14,10 +16,10 @@ use super::lengths::share;
 use super::links::Links;
 use super::plan::{Block, BlockKind, Reading};
 use super::private::{copy, private_copy, room};
-use super::servers::{ExperimentServer, Servers};
+use super::servers::{Server, Servers};
 use perfquilt_bench::cpu_quota::ControlGroups;
 use perfquilt_bench::inputs::{Inputs, Records, Trace};
-use perfquilt_bench::meter::{CountResult, Counter, WARM_UP};
+use perfquilt_bench::meter::{CountResult, CountedWork, Counter};
 use perfquilt_bench::server::{
     self, Instrumentation, Launch, Running, Scratch, ServerAdapter, ServerSpace, size_of_tree,
 };
@@ -27,10 +29,10 @@ use perfquilt_bench::workload::{
 };
 use perfquilt_build::{ChangedCode, Relink};
 use perfquilt_config::workspace::Workspace;
-use perfquilt_config::{Lanes, Workload};
+use perfquilt_config::{Lanes, Layouts, Workload};
 use perfquilt_judge::attribution::Unexecuted;
 use perfquilt_model::error::{Error, Kind, Result};
-use perfquilt_model::observation::{HostSample, Meter};
+use perfquilt_model::observation::{ExperimentHeader, HostSample, Meter, UnexecutedPatch};
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
 use perfquilt_system::host::host_name;
@@ -48,29 +50,31 @@ const MOST_STANDSTILLS: u64 = 5;
 const COUNT_TRIES: u32 = 3;
 
 /// The question whether a workload executes some code.
-#[derive(Debug, Clone, Copy)]
-pub struct ExecutionQuestion<'a> {
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ExecutionQuestion {
     /// The point whose server has the code.
     pub point: Point,
     /// The code.
-    pub code: &'a ChangedCode,
+    pub code: ChangedCode,
     /// The workload.
-    pub workload: &'a Workload,
+    pub workload: String,
     /// How long it runs.
     pub seconds: f64,
 }
 
-/// The settings of an experiment on this machine.
-#[derive(Debug)]
-pub struct Setup<'a> {
+/// How the blocks of an experiment are measured, on this machine or on others.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Setup {
+    /// The experiment's header, whose harness a machine's must equal; the servers of its release prepare the data.
+    pub header: ExperimentHeader,
+    /// The patches that workloads need not be timed on.
+    pub unexecuted: Vec<UnexecutedPatch>,
+    /// How the servers' code layouts vary.
+    pub layouts: Layouts,
     /// The points' servers; the base's is among them.
     pub servers: Servers,
-    /// The workloads.
-    pub workloads: Vec<&'a Workload>,
     /// Seconds that one timed block measures a workload, for up to six servers together.
     pub block_seconds: f64,
-    /// Identity of the release whose server prepares the data, part of the prepared data's key.
-    pub release: String,
     /// The measured executable inside a server's folder.
     pub binary: Option<String>,
     /// The requested counting meters.
@@ -79,14 +83,7 @@ pub struct Setup<'a> {
     pub reads_storage: bool,
     /// The most servers that run at once on one lane.
     pub most_servers: usize,
-    /// The requested number of lanes.
-    pub lanes: Lanes,
-    /// The points that workloads need not be timed on.
-    pub unexecuted: Unexecuted,
 }
-
-/// A point, the folder of one start of its server, and the folder with its private executable.
-type Private = (Point, PathBuf, PathBuf);
 
 /// The outcome of measuring a workload on the servers of a block.
 enum Measured {
@@ -111,7 +108,9 @@ type Failures = Vec<(Point, Error)>;
 /// This machine: the settings and folders that all lanes share.
 pub struct ThisMachine<'a> {
     ws: &'a Workspace,
-    setup: Setup<'a>,
+    setup: Setup,
+    workloads: Vec<&'a Workload>,
+    unexecuted: Unexecuted,
     adapter: Box<dyn ServerAdapter>,
     template: PathBuf,
     /// Data templates of servers that have data of their own.
@@ -147,10 +146,12 @@ fn whose(workload: Option<&Workload>) -> String {
 }
 
 impl<'a> ThisMachine<'a> {
-    /// Prepares the data with the base's server, unless it exists, and folders for the servers of all lanes.
+    /// Prepares the data with the base's server, unless it exists, and folders for the servers of all `lanes`.
     pub fn new(
         ws: &'a Workspace,
-        mut setup: Setup<'a>,
+        workloads: Vec<&'a Workload>,
+        lanes: Lanes,
+        mut setup: Setup,
         progress: &'a dyn Progress,
     ) -> Result<Self> {
         // The layouts of one seed are common to all servers.
@@ -160,7 +161,7 @@ impl<'a> ThisMachine<'a> {
         let adapter = server::adapter(ws)?;
         let mut inputs = Inputs::default();
         let mut untraced = Vec::new();
-        let clients = setup.workloads.iter().copied().map(Some);
+        let clients = workloads.iter().copied().map(Some);
         for client in std::iter::once(None).chain(clients) {
             let known = match client {
                 None => server::inputs(ws, adapter.as_ref())?,
@@ -174,7 +175,8 @@ impl<'a> ThisMachine<'a> {
         for server in setup.servers.values() {
             inputs.add_server(&server.dir)?;
         }
-        let clients = Clients::new(ws, &setup.release, &setup.workloads)?;
+        let release = &setup.header.release;
+        let clients = Clients::new(ws, release, &workloads)?;
         let counter = if setup.count_meters.is_empty() {
             None
         } else {
@@ -185,21 +187,21 @@ impl<'a> ThisMachine<'a> {
             .get(&Point::BASE)
             .ok_or_else(|| Error::internal("the base is not among the servers to measure"))?;
         let template_of = |data: (&str, &Path)| {
-            clients.template(ws, adapter.as_ref(), &setup.workloads, data, progress)
+            clients.template(ws, adapter.as_ref(), &workloads, data, progress)
         };
         let mut templates = BTreeMap::new();
         for (&point, server) in &setup.servers {
-            if let Some((release, by)) = &server.data {
-                templates.insert(point, template_of((release, by))?);
+            if let Some((name, by)) = &server.data {
+                templates.insert(point, template_of((name, by))?);
             }
         }
         // Of the release's own server, unless the base was built elsewhere.
         let template = match templates.get(&Point::BASE) {
             Some(template) => template.clone(),
-            None => template_of((&setup.release, &base.dir))?,
+            None => template_of((release, &base.dir))?,
         };
         let threads = |workload: &&Workload| clients.threads(workload);
-        let threads = setup.workloads.iter().map(threads).max().unwrap_or(1);
+        let threads = workloads.iter().map(threads).max().unwrap_or(1);
         let executable = setup.binary.as_ref().map_or(0, |binary| {
             room(&setup.servers, binary, allowed_cpus().len())
         });
@@ -207,7 +209,7 @@ impl<'a> ThisMachine<'a> {
             servers: setup.most_servers,
             bytes: size_of_tree(&template)?.saturating_add(executable),
         };
-        let wanted = lanes::wanted(ws.config.server.disk, setup.lanes);
+        let wanted = lanes::wanted(ws.config.server.disk, lanes);
         let quota = ControlGroups::of_this_process().quota();
         let quota = quota.filter(|quota| quota.processors < allowed_cpus().len() as f64);
         let possible = workload::lanes(threads);
@@ -227,7 +229,9 @@ impl<'a> ThisMachine<'a> {
         };
         let mut machine = ThisMachine {
             ws,
+            unexecuted: Unexecuted::of(&setup.header, &setup.unexecuted),
             setup,
+            workloads,
             adapter,
             template,
             templates,
@@ -256,7 +260,10 @@ impl<'a> ThisMachine<'a> {
         let folder = self.scratch.fresh()?;
         std::fs::create_dir_all(&folder).map_err(|e| Error::io("create", &folder, &e))?;
         let out = |index: usize| folder.join(format!("{index}-"));
-        let server = untraced.iter().position(|(of, ..)| of.is_none()).map(out);
+        let server = untraced
+            .iter()
+            .position(|(client, ..)| client.is_none())
+            .map(out);
         let traced = untraced.iter().enumerate().map(|(index, (workload, ..))| {
             if workload.is_some() || untraced.len() == 1 {
                 let step = format!("trace {}", whose(*workload));
@@ -321,7 +328,7 @@ impl<'a> ThisMachine<'a> {
 
     /// Returns whether workloads execute code, for each of `questions` in their order; `None` where that could not be
     /// found out. All lanes answer side by side.
-    pub fn executes(&self, questions: &[ExecutionQuestion<'_>]) -> Result<Vec<Option<bool>>> {
+    pub fn executes(&self, questions: &[ExecutionQuestion]) -> Result<Vec<Option<bool>>> {
         let lanes = self.lanes.len();
         let answers = side_by_side(lanes, questions.len(), &|lane, index| {
             // The thread of a lane stays on the lane's processors.
@@ -334,19 +341,8 @@ impl<'a> ThisMachine<'a> {
     /// Returns whether a workload, run on a lane for some seconds, executes any of the code: in any thread, from the
     /// start of the server on. Returns `None` where this could not be found out, which another attempt may: after a
     /// start that took too long, or a failure of the machine.
-    fn executes_on(
-        &self,
-        cpus: &[usize],
-        question: &ExecutionQuestion<'_>,
-    ) -> Result<Option<bool>> {
-        let survives = || {
-            let lane = MachineLane {
-                machine: self,
-                clients: Clients::new(self.ws, &self.setup.release, &self.setup.workloads)?,
-                locks: lanes::locks(cpus, &self.shared, &host_name()),
-            };
-            lane.survives(question)
-        };
+    fn executes_on(&self, cpus: &[usize], question: &ExecutionQuestion) -> Result<Option<bool>> {
+        let survives = || self.lane(cpus)?.survives(question);
         match survives() {
             Ok(()) => Ok(Some(false)),
             Err(error) if error.kind() == Kind::Interrupted => Err(error),
@@ -357,6 +353,15 @@ impl<'a> ThisMachine<'a> {
                 Ok(server_ended.then_some(true))
             }
         }
+    }
+
+    /// Returns the lane on these processors.
+    fn lane(&self, cpus: &[usize]) -> Result<MachineLane<'_>> {
+        Ok(MachineLane {
+            machine: self,
+            clients: Clients::new(self.ws, &self.setup.header.release, &self.workloads)?,
+            locks: lanes::locks(cpus, &self.shared, &host_name()),
+        })
     }
 
     /// Tells the user, once, why blocks take longer than expected.
@@ -413,12 +418,7 @@ impl Executor for ThisMachine<'_> {
         let cpus = &self.lanes[number as usize];
         // Links, servers and clients of this lane inherit its processors.
         pin_this_thread(cpus);
-        let clients = Clients::new(self.ws, &self.setup.release, &self.setup.workloads)?;
-        Ok(Box::new(MachineLane {
-            machine: self,
-            clients,
-            locks: lanes::locks(cpus, &self.shared, &host_name()),
-        }))
+        Ok(Box::new(self.lane(cpus)?))
     }
 }
 
@@ -437,21 +437,26 @@ impl<'m> MachineLane<'m> {
     }
 
     fn workload(&self, name: &str) -> Result<&'m Workload> {
-        self.machine
-            .setup
-            .workloads
-            .iter()
+        let mut workloads = self.machine.workloads.iter().copied();
+        workloads
             .find(|workload| workload.name == name)
-            .copied()
             .ok_or_else(|| Error::internal(format!("no workload `{name}`")))
     }
 
-    fn server(&self, point: Point) -> Result<&'m ExperimentServer> {
+    fn server(&self, point: Point) -> Result<&'m Server> {
         self.machine
             .setup
             .servers
             .get(&point)
             .ok_or_else(|| Error::internal(format!("no server for point {point}")))
+    }
+
+    /// Describes a start of a point's server in these folders.
+    fn launch<'s>(&'s self, point: Point, folders: &'s StartFolders) -> Result<Launch<'s>> {
+        let label = &self.server(point)?.label;
+        let mut launch = Launch::new(label, &folders.server, &folders.dir);
+        launch.template = Some(self.template(point));
+        Ok(launch)
     }
 
     /// Times the workloads of a block. One that fails leaves servers that have done unequal work, so the workloads after it
@@ -492,11 +497,7 @@ impl<'m> MachineLane<'m> {
         forget_links();
         let launches = folders
             .iter()
-            .map(|(point, dir, server)| {
-                let mut launch = Launch::new(&self.server(*point)?.label, server, dir);
-                launch.template = Some(self.template(*point));
-                Ok((*point, launch))
-            })
+            .map(|(point, folders)| Ok((*point, self.launch(*point, folders)?)))
             .collect::<Result<Vec<_>>>()?;
         for (point, error) in failures {
             failed(point, error, report)?;
@@ -509,13 +510,13 @@ impl<'m> MachineLane<'m> {
                 .iter()
                 .filter(|(other, _)| *other == point);
             let copy = u32::try_from(before.count()).unwrap_or(0);
-            let (_, dir, server) = self.private_folder(point, block.layout(point, copy))?;
+            let folders = self.private_folders_of(point, block.layout(point, copy))?;
             let progress = self.machine.progress;
             progress.note(&format!("{}; restarting it once", error.message()));
             if let Ok(mut renewed) = renewed.lock() {
-                renewed.push((dir.clone(), server.clone()));
+                renewed.push(folders.clone());
             }
-            Ok((dir, server))
+            Ok(folders)
         };
         let adapter = self.machine.adapter.as_ref();
         let outcome = with_fleet(adapter, &launches, &renew, |outcomes| {
@@ -533,7 +534,7 @@ impl<'m> MachineLane<'m> {
                 let mut resting = Vec::new();
                 if block.kind != BlockKind::EndToEnd {
                     let points: Vec<Point> = servers.iter().map(|(point, _)| *point).collect();
-                    let left_out = self.machine.setup.unexecuted.untimed_points(name, &points);
+                    let left_out = self.machine.unexecuted.untimed_points(name, &points);
                     let (left, timed): (Vec<_>, Vec<_>) = std::mem::take(&mut servers)
                         .into_iter()
                         .partition(|(point, _)| left_out.contains_key(point));
@@ -583,12 +584,12 @@ impl<'m> MachineLane<'m> {
             // Another start has linked again.
             forget_links();
         }
-        let made = folders.iter().map(|(_, dir, server)| (dir, server));
-        for (dir, server) in made.chain(renewed.iter().map(|(dir, server)| (dir, server))) {
+        let made = folders.iter().map(|(_, folders)| folders);
+        for folders in made.chain(&renewed) {
             // The adapter removes the folders of servers that ran; the folders of the others would pile up.
-            let _ = std::fs::remove_dir_all(dir);
+            let _ = std::fs::remove_dir_all(&folders.dir);
             if self.machine.programs.is_some() {
-                let _ = std::fs::remove_dir_all(server);
+                let _ = std::fs::remove_dir_all(&folders.server);
             }
         }
         outcome
@@ -614,16 +615,16 @@ impl<'m> MachineLane<'m> {
 
     /// Makes a folder for each start with a private server in it, on all processors at once. Returns the
     /// folders, and the points whose server could not be made.
-    fn private_folders(&self, block: &Block) -> (Vec<Private>, Failures) {
+    fn private_folders(&self, block: &Block) -> (Vec<(Point, StartFolders)>, Failures) {
         let servers = block.servers();
         let made = side_by_side(allowed_cpus().len(), servers.len(), &|_, index| {
             let (point, copy) = servers[index];
-            self.private_folder(point, block.layout(point, copy))
+            self.private_folders_of(point, block.layout(point, copy))
         });
         let (mut folders, mut failures) = (Vec::new(), Vec::new());
         for ((point, _), folder) in servers.into_iter().zip(made) {
             match folder {
-                Ok(folder) => folders.push(folder),
+                Ok(folder) => folders.push((point, folder)),
                 Err(error) => failures.push((point, error)),
             }
         }
@@ -638,14 +639,15 @@ impl<'m> MachineLane<'m> {
         }
     }
 
-    fn private_folder(&self, point: Point, layout: u64) -> Result<Private> {
+    fn private_folders_of(&self, point: Point, layout: u64) -> Result<StartFolders> {
         let machine = self.machine;
-        let ExperimentServer {
+        let Server {
             dir: built, relink, ..
         } = self.server(point)?;
         let dir = machine.scratch.fresh()?;
         let Some(binary) = &machine.setup.binary else {
-            return Ok((point, dir, built.clone()));
+            let server = built.clone();
+            return Ok(StartFolders { dir, server });
         };
         let to = self.program_folder(&dir)?;
         // Every server runs a copy, also the only one of its layout: how the file was written decides where its pages
@@ -660,7 +662,7 @@ impl<'m> MachineLane<'m> {
             None => Err(Error::internal("a layout was planned that cannot be made")),
         };
         let server = private_copy(built, binary, &to, &make)?;
-        Ok((point, dir, server))
+        Ok(StartFolders { dir, server })
     }
 
     /// Runs the workload's preparation after each start, on every remaining server. Returns the workload's failure if the
@@ -739,10 +741,7 @@ impl<'m> MachineLane<'m> {
             {
                 return Err(failure.error.clone());
             }
-            let ended = match &mut outcome {
-                Ok(_) => not_whole(servers),
-                Err(failure) => ended(servers, failure),
-            };
+            let ended = ended(servers, outcome.as_mut().err());
             if ended.is_empty()
                 && let Some(Standstill { what, lasts }) = stood_still.left
             {
@@ -831,13 +830,14 @@ impl<'m> MachineLane<'m> {
 
     /// Runs a question's workload on its server with traps in place of the code.
     /// Fails if the server ended, or if anything else failed.
-    fn survives(&self, question: &ExecutionQuestion<'_>) -> Result<()> {
+    fn survives(&self, question: &ExecutionQuestion) -> Result<()> {
         let &ExecutionQuestion {
             point,
-            code,
-            workload,
+            ref code,
             seconds,
+            ..
         } = question;
+        let workload = self.workload(&question.workload)?;
         let _turn = self.turn()?;
         let built = self.server(point)?;
         let dir = self.machine.scratch.fresh()?;
@@ -845,10 +845,12 @@ impl<'m> MachineLane<'m> {
         let outcome = (|| {
             let binary = self.machine.setup.binary.as_deref().unwrap_or_default();
             let make = |_: &Path, to: &Path| code.link_with_traps(&built.dir, to);
-            let server = private_copy(&built.dir, binary, &to, &make)?;
-            let mut launch = Launch::new(&built.label, &server, &dir);
-            launch.template = Some(self.template(point));
-            let mut running = self.machine.adapter.start(&launch)?;
+            let folders = StartFolders {
+                server: private_copy(&built.dir, binary, &to, &make)?,
+                dir: dir.clone(),
+            };
+            let launch = self.launch(point, &folders)?;
+            let running = self.machine.adapter.start(&launch)?;
             self.clients.after_start(workload, &running)?;
             // With requests drawn like those of timed blocks, and for as long.
             let item = TimedBlock {
@@ -859,14 +861,10 @@ impl<'m> MachineLane<'m> {
                 attempt: 0,
                 monitor: None,
             };
-            let mut servers = vec![(point, running)];
+            let mut servers = [(point, running)];
             let done = self.clients.interleave(&mut servers, &item);
             done.map_err(|failure| failure.error)?;
-            let Some((_, last)) = servers.pop() else {
-                return Err(Error::internal("the server is gone"));
-            };
-            running = last;
-            running.check()?;
+            let [(_, running)] = servers;
             running.stop()
         })();
         let _ = std::fs::remove_dir_all(&dir);
@@ -925,11 +923,12 @@ impl<'m> MachineLane<'m> {
         point: Point,
         job: &BlockJob,
     ) -> Result<Result<Vec<(String, CountResult)>, String>, CountFault> {
-        let built = self.server(point)?;
-        let dir = self.machine.scratch.fresh()?;
-        let mut launch = Launch::new(&built.label, &built.dir, &dir);
-        launch.template = Some(self.template(point));
-        launch.instrumentation = counter.instrumentation(&dir);
+        let folders = StartFolders {
+            dir: self.machine.scratch.fresh()?,
+            server: self.server(point)?.dir.clone(),
+        };
+        let mut launch = self.launch(point, &folders)?;
+        launch.instrumentation = counter.instrumentation(&folders.dir);
         let mut running = self.machine.adapter.start(&launch)?;
         let mut readings = Vec::with_capacity(job.block.workloads.len());
         for name in &job.block.workloads {
@@ -961,13 +960,12 @@ impl<'m> MachineLane<'m> {
     ) -> Result<Option<CountResult>> {
         self.clients.after_start(workload, running)?;
         let mut client = self.clients.serve(running, workload, seed)?;
-        let mut counts = counter.count(
+        let mut counts = counter.count(CountedWork {
             running,
-            self.machine.adapter.client_threads(),
-            count.div_ceil(WARM_UP),
-            count,
-            &mut |running, transactions| client.run(running, transactions),
-        )?;
+            threads: self.machine.adapter.client_threads(),
+            transactions: count,
+            run: &mut |running, transactions| client.run(running, transactions),
+        })?;
         if client.restarted() {
             return Ok(None);
         }
@@ -1110,22 +1108,21 @@ fn never_continued(workload: &str, what: &str, client: &Error) -> Error {
 }
 
 /// Returns the servers that have ended, or of which something runs without its first process, with the reason: clients are
-/// served by what is left, too.
-fn not_whole(servers: &mut [(Point, Running)]) -> Vec<(Point, Error)> {
-    let check = |(point, running): &mut (Point, Running)| Some((*point, running.check().err()?));
-    servers.iter_mut().filter_map(check).collect()
-}
-
-/// Returns the servers that are no longer running, with the reason; `failure` gets what the others' logs say.
-fn ended(servers: &mut [(Point, Running)], failure: &mut ClientFailure) -> Vec<(Point, Error)> {
+/// served by what is left, too. The `failure` of a client gets what the others' logs say.
+fn ended(
+    servers: &mut [(Point, Running)],
+    mut failure: Option<&mut ClientFailure>,
+) -> Vec<(Point, Error)> {
     let mut ended = Vec::new();
     for (point, running) in servers {
         // The client notices first: the server it talked to may still be writing its report.
-        let outcome = if failure.point == Some(*point) {
-            failure.error = running.explain(failure.error.clone());
-            running.check().map_err(|_| failure.error.clone())
-        } else {
-            running.check()
+        let failure = failure.as_deref_mut();
+        let outcome = match failure.filter(|failure| failure.point == Some(*point)) {
+            Some(failure) => {
+                failure.error = running.explain(failure.error.clone());
+                running.check().map_err(|_| failure.error.clone())
+            }
+            None => running.check(),
         };
         if let Err(error) = outcome {
             ended.push((*point, error));

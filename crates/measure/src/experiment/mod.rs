@@ -57,19 +57,18 @@ use perfquilt_store::Store;
 pub use attempt::ReusePolicy;
 use attempt::{Attempt, reusable};
 pub use cluster::{answer_execution, answer_facts, measure_blocks};
-pub(crate) use cluster::{jobs as cluster_jobs, scheduler as cluster_scheduler};
+pub(crate) use cluster::{ask as ask_cluster, scheduler as cluster_scheduler};
 use design::Design;
 pub use failed::Failed;
 pub use forecast::{Forecast, NoiseSource};
-pub(crate) use key::{ComparisonKey, FreshQuestion};
 pub(crate) use lock::ExperimentLock;
 pub use open::MeasuredExperiment;
 use open::OpenExperiment;
 use plan::{Block, BlockKind};
 pub use planned::Budget;
 use planned::{Length, PlannedMeasurement, stored_wave};
-pub use servers::Data;
-use servers::{distinct, each, identical, vary_layouts};
+pub use servers::{Server, Servers};
+use servers::{distinct, identical, programs, vary_layouts, with_control};
 use site::Site;
 use spec::Spec;
 use unexecuted::ExecutionCheck;
@@ -78,9 +77,7 @@ use unexecuted::ExecutionCheck;
 #[derive(Debug, Clone, Copy)]
 pub struct ExperimentRequest<'a> {
     /// The built points.
-    pub points: &'a [(Point, Built)],
-    /// Data templates for points of other releases.
-    pub data: &'a Data,
+    pub servers: &'a Servers,
     /// How earlier measurements of them are treated.
     pub reuse: ReusePolicy,
     /// Whether to time workloads that do not execute the code that a patch changes, too.
@@ -110,19 +107,15 @@ pub fn run(
     progress: &dyn Progress,
 ) -> Result<MeasuredExperiment> {
     let &ExperimentRequest {
-        points,
-        data,
         reuse,
         time_unexecuted,
         budget,
+        ..
     } = request;
     let (mut servers, identical) = match reuse {
-        ReusePolicy::Separate => (each(points, &header), BTreeMap::new()),
-        _ => distinct(points, &header)?,
+        ReusePolicy::Separate => (with_control(request.servers), BTreeMap::new()),
+        _ => distinct(request.servers)?,
     };
-    for (point, server) in &mut servers {
-        server.data = data.get(point).cloned();
-    }
     let header = ExperimentHeader {
         identical,
         ..header
@@ -134,8 +127,7 @@ pub fn run(
     let site = Site::ask(ws, preset, !preset.counted_meters().is_empty(), progress)?;
     let mut spec = Spec::resolve(ws, preset, &site, layouts, header)?;
     spec.keep_readable(&site, progress)?;
-    let programs = points.iter();
-    let observed = spec.observed(programs.map(|(point, built)| (*point, &*built.identity)))?;
+    let observed = spec.observed(programs(request.servers))?;
     let unexecuted = if time_unexecuted || spec.timed.is_empty() {
         Vec::new()
     } else {
@@ -161,13 +153,12 @@ pub fn run(
     let with_end_to_end = reuse != ReusePolicy::Separate;
     let design = Design::new(&spec, &observed, measured, with_end_to_end);
     let experiment = PlannedMeasurement {
-        spec: &spec,
         design: &design,
         seed,
         length: Length::choose(&design, &open, budget)?,
         // An experiment keeps the waves that it began with.
-        wave: match &site.scheduler {
-            Some(_) => stored_wave(store, open.id)?.or_else(|| Some(cluster::wave(ws))),
+        wave: match site.wave(ws) {
+            Some(usual) => Some(stored_wave(store, open.id)?.unwrap_or(usual)),
             None => None,
         },
         budget,
@@ -254,8 +245,8 @@ fn assume_earlier_conditions(spec: &mut Spec<'_>, store: &Store) -> Result<bool>
             ..spec.header.clone()
         };
         let earlier = store.earlier(&like.release)?.into_iter();
-        let mut headers = earlier.map(|of| of.header);
-        if let Some(found) = headers.find(|of| basis::measured_alike(of, &like)) {
+        let mut headers = earlier.map(|earlier| earlier.header);
+        if let Some(found) = headers.find(|header| basis::measured_alike(header, &like)) {
             spec.header.machine = found.machine;
             spec.set_layouts(layouts)?;
             return Ok(true);
@@ -275,7 +266,7 @@ pub fn ask_machine(
     Ok(facts.machine)
 }
 
-/// Measures `base` against copies of itself, one in the place of each patch of `header`'s series.
+/// Measures the built `base` against copies of itself, one in the place of each patch of `header`'s series.
 pub fn against_itself(
     ws: &Workspace,
     preset: &Preset,
@@ -284,12 +275,10 @@ pub fn against_itself(
     store: &Store,
     progress: &dyn Progress,
 ) -> Result<MeasuredExperiment> {
-    let points: Vec<(Point, Built)> = (0..=header.series.len())
-        .map(|k| (Point::Step(k), base.clone()))
-        .collect();
+    let points = (0..=header.series.len()).map(Point::Step);
+    let copies = points.map(|point| (point, Server::new(point, base, &header)));
     let request = ExperimentRequest {
-        points: &points,
-        data: &Data::new(),
+        servers: &copies.collect(),
         reuse: ReusePolicy::Separate,
         time_unexecuted: true,
         budget: None,

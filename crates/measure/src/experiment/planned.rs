@@ -17,10 +17,8 @@ use super::progress::BlockTimes;
 use super::recorder::Readings;
 use super::servers::Servers;
 use super::site::Site;
-use super::spec::Spec;
 use super::stopping;
 use super::strategy::PlannedExperiment;
-use perfquilt_judge::attribution::Unexecuted;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{FailedWorkload, Meter, PlannedBlocks, UnexecutedPatch};
 use perfquilt_model::progress::Progress;
@@ -88,7 +86,6 @@ impl Length {
 
 /// An experiment whose blocks are planned.
 pub(super) struct PlannedMeasurement<'a> {
-    pub(super) spec: &'a Spec<'a>,
     pub(super) design: &'a Design<'a>,
     pub(super) seed: u64,
     pub(super) length: Length,
@@ -131,17 +128,17 @@ impl PlannedMeasurement<'_> {
             open.forget_failures()?;
             driver = self.driver(&open, &planned)?;
         }
-        let left_out = Unexecuted::of(&open.header, unexecuted);
         let most = self.design.most_servers();
-        let setup = self.spec.setup(servers, most, left_out)?;
-        let record = (open.key.as_str(), &open.header, unexecuted);
-        let bench = bench::open(self.spec, site, setup, record, self.wave, self.progress)?;
+        let header = open.header.clone();
+        let setup = self.design.spec.setup(servers, most, header, unexecuted)?;
+        let key = &open.key;
+        let bench = bench::open(self.design.spec, site, setup, key, self.wave, self.progress)?;
         let facts = bench.facts();
         if !facts.is_empty() {
             open.record_facts(facts)?;
         }
         let (failed, end) = self.drive(driver, &open, bench.as_ref(), &mut planned)?;
-        let readings = self.spec.readings();
+        let readings = self.design.spec.readings();
         let end = end
             .and_then(|()| check_some_left(&failed, &readings))
             .and_then(|()| check_measured(store, id));
@@ -208,7 +205,7 @@ impl PlannedMeasurement<'_> {
     }
 
     fn strategy<'b>(&self, blocks: &'b [Block], expected: BlockTimes) -> PlannedExperiment<'b> {
-        let seconds = self.spec.preset.block_seconds;
+        let seconds = self.design.spec.preset.block_seconds;
         PlannedExperiment::new(blocks, seconds, expected, self.budget.map(Budget::deadline))
     }
 
@@ -217,7 +214,7 @@ impl PlannedMeasurement<'_> {
         open: &OpenExperiment<'d>,
         planned: &[PlannedBlocks],
     ) -> Result<Driver<'d>> {
-        let readings = self.spec.readings();
+        let readings = self.design.spec.readings();
         let collected = Collected::load(open.store, open.id, planned.to_vec(), &readings)?;
         Driver::new(open.store, open.id, readings, collected, self.margin)
     }

@@ -8,14 +8,14 @@
 use std::os::unix::fs::symlink;
 use std::path::{Component, Path, PathBuf};
 
-use super::servers::{ExperimentServer, Servers};
+use super::servers::{Server, Servers};
 use perfquilt_build::Relink;
 use perfquilt_model::error::{Error, Result};
 
 /// Returns the bytes that the private executable `binary` of each of these servers takes, with those kept for a later
 /// block with the same layouts, plus its share of the space to link `at_once` of them.
 pub(super) fn room(servers: &Servers, binary: &str, at_once: usize) -> u64 {
-    let executable = |server: &ExperimentServer| {
+    let executable = |server: &Server| {
         let path = server.dir.join(binary);
         std::fs::metadata(path).map_or(0, |found| found.len())
     };
@@ -100,9 +100,10 @@ mod tests {
             let dir = folder.path().join(name);
             std::fs::create_dir(&dir).unwrap();
             std::fs::write(dir.join("d"), vec![0; bytes]).unwrap();
-            ExperimentServer {
+            Server {
                 label: name.to_owned(),
                 dir,
+                identity: String::new(),
                 data: None,
                 relink: None,
             }

@@ -11,64 +11,74 @@ use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
 use serde::{Deserialize, Serialize};
 
-/// Points whose data is not that of the experiment's release, with the key of the data and the folder of the
-/// server that prepares it.
-pub type Data = BTreeMap<Point, (String, PathBuf)>;
+/// The name of a server's data, such as its release's, and the folder of the built server that prepares them.
+pub type ServerData = (String, PathBuf);
 
-/// A server of an experiment.
+/// A built server to measure, from the request to its starts on this machine or on others.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ExperimentServer {
+pub struct Server {
     /// Its name in messages: the point and its patch.
     pub label: String,
     /// Its folder.
     pub dir: PathBuf,
-    /// The release whose data it needs, or another name of them, and the folder of the built server that prepares them;
-    /// `None` if they are those of the others.
-    pub data: Option<(String, PathBuf)>,
+    /// The identity of its program; empty on other machines, which need not know it.
+    #[serde(skip)]
+    pub identity: String,
+    /// Its data; `None` if they are those of the experiment's release.
+    pub data: Option<ServerData>,
     /// Links it again in another layout; `None` where layouts are not varied.
     #[serde(skip)]
     pub relink: Option<Relink>,
 }
 
-/// The servers to measure: one for each distinct binary, and the control.
-pub(super) type Servers = BTreeMap<Point, ExperimentServer>;
+impl Server {
+    /// Returns the built server of a point; `header` names its patch.
+    pub fn new(point: Point, built: &Built, header: &ExperimentHeader) -> Self {
+        let patch = point.patch().and_then(|k| header.series.get(k - 1));
+        Server {
+            label: match patch {
+                Some(patch) => format!("{point} ({patch})"),
+                None => format!("{point} (the release)"),
+            },
+            dir: built.dir.clone(),
+            identity: built.identity.clone(),
+            data: None,
+            relink: None,
+        }
+    }
+}
 
-/// Returns the servers to measure, and maps every other point to the measured point with the same binary.
-pub(super) fn distinct(
-    points: &[(Point, Built)],
-    header: &ExperimentHeader,
-) -> Result<(Servers, BTreeMap<Point, Point>)> {
-    let mut servers: BTreeMap<Point, &Built> = points
-        .iter()
-        .map(|(point, built)| (*point, built))
-        .collect();
-    servers.remove(&Point::Control);
-    let Some((&Point::BASE, &base)) = servers.first_key_value() else {
+/// The servers of an experiment.
+pub type Servers = BTreeMap<Point, Server>;
+
+/// Returns the programs of the servers.
+pub(super) fn programs(servers: &Servers) -> impl Iterator<Item = (Point, &str)> {
+    let servers = servers.iter();
+    servers.map(|(point, server)| (*point, server.identity.as_str()))
+}
+
+/// Returns the servers to measure, one for each distinct program and the control, and maps every other point to the
+/// measured point with the same program.
+pub(super) fn distinct(servers: &Servers) -> Result<(Servers, BTreeMap<Point, Point>)> {
+    if !servers.contains_key(&Point::BASE) {
         return Err(Error::bench(
             "the release itself was not built, so there is nothing to compare with",
         ));
-    };
-    let identities = servers
-        .iter()
-        .map(|(&point, built)| (point, built.identity.as_str()));
-    let identical = identical(identities);
-    servers.retain(|point, _| !identical.contains_key(point));
-    servers.insert(Point::Control, base);
-    let servers = servers.into_iter();
-    let servers = servers.map(|(point, built)| (point, server(point, built, header)));
-    Ok((servers.collect(), identical))
+    }
+    let identical = identical(programs(servers));
+    let mut measured = with_control(servers);
+    measured.retain(|point, _| !identical.contains_key(point));
+    Ok((measured, identical))
 }
 
-/// Returns a server for each of `points`, and the control, without regard to which are the same binary.
-pub(super) fn each(points: &[(Point, Built)], header: &ExperimentHeader) -> Servers {
-    let control = points.iter().find(|(point, _)| *point == Point::BASE);
-    let control = control.map(|(_, base)| (Point::Control, base));
-    let servers = points.iter().map(|(point, built)| (*point, built));
-    let servers = servers.chain(control);
+/// Returns the servers, and the base's again as the control.
+pub(super) fn with_control(servers: &Servers) -> Servers {
+    let mut servers = servers.clone();
+    if let Some(base) = servers.get(&Point::BASE).cloned() {
+        let label = format!("{} (the release)", Point::Control);
+        servers.insert(Point::Control, Server { label, ..base });
+    }
     servers
-        .map(|(point, built)| (point, server(point, built, header)))
-        .collect()
 }
 
 /// Maps each of `points`, which are in order, to the first one with the same binary, if that is another one. The text is
@@ -83,25 +93,6 @@ pub(super) fn identical<'p>(
             (same != point).then_some((point, same))
         })
         .collect()
-}
-
-/// Returns the server of a point; `header` names its patch.
-pub(super) fn server(point: Point, built: &Built, header: &ExperimentHeader) -> ExperimentServer {
-    let patch = match point {
-        Point::Step(k) | Point::Alone(k) | Point::Without(k) => {
-            k.checked_sub(1).and_then(|index| header.series.get(index))
-        }
-        Point::Control => None,
-    };
-    ExperimentServer {
-        label: match patch {
-            Some(patch) => format!("{point} ({patch})"),
-            None => format!("{point} (the release)"),
-        },
-        dir: built.dir.clone(),
-        data: None,
-        relink: None,
-    }
 }
 
 /// Returns how to vary the servers' code layouts: as the preset says if every server can be linked again, and how to link
@@ -133,7 +124,7 @@ pub(super) fn vary_layouts(
 
 /// Adds to each server how to link it again; to none if one cannot be.
 pub(super) fn add_relinks(servers: &mut Servers, layouts: Layouts) -> Result<(), String> {
-    let relink = |server: &ExperimentServer| {
+    let relink = |server: &Server| {
         let relink = Relink::of(&server.dir, layouts);
         relink.map_err(|reason| format!("{}: {reason}", server.label))
     };
@@ -150,20 +141,24 @@ mod tests {
     use perfquilt_model::observation::Meter;
     use perfquilt_model::progress::Silent;
 
-    fn built(point: usize, identity: &str) -> (Point, Built) {
-        let built = Built::existing(&format!("key-{point}"), format!("/{point}"), identity);
-        (Point::Step(point), built)
+    fn servers<const N: usize>(built: [(usize, &str); N]) -> Servers {
+        let header = ExperimentHeader::new("toy-1", "quick");
+        let server = |(step, identity): (usize, &str)| {
+            let built = Built::existing(&format!("key-{step}"), format!("/{step}"), identity);
+            let point = Point::Step(step);
+            (point, Server::new(point, &built, &header))
+        };
+        built.map(server).into()
     }
 
     #[test]
     fn the_same_binary_is_measured_once_and_the_base_twice() {
-        let points = [built(0, "a"), built(1, "b"), built(2, "b"), built(3, "a")];
-        let header = ExperimentHeader::new("toy-1", "quick");
-        let (servers, identical) = distinct(&points, &header).unwrap();
+        let given = servers([(0, "a"), (1, "b"), (2, "b"), (3, "a")]);
+        let (servers, identical) = distinct(&given).unwrap();
         let measured: Vec<Point> = servers.keys().copied().collect();
         assert_eq!(measured, [Point::Step(0), Point::Step(1), Point::Control]);
         assert_eq!(servers[&Point::Control].dir, servers[&Point::BASE].dir);
-        assert_eq!(each(&points, &header).len(), 5);
+        assert_eq!(with_control(&given).len(), 5);
         assert_eq!(
             identical,
             BTreeMap::from([
@@ -180,9 +175,10 @@ mod tests {
             let dir = folder.path().join(name);
             std::fs::create_dir_all(dir.join("relink")).unwrap();
             std::fs::write(dir.join("relink/link.json"), link).unwrap();
-            ExperimentServer {
+            Server {
                 label: name.into(),
                 dir,
+                identity: String::new(),
                 data: None,
                 relink: None,
             }
@@ -225,6 +221,6 @@ mod tests {
 
     #[test]
     fn without_a_base_there_is_nothing_to_compare_with() {
-        assert!(distinct(&[built(1, "b")], &ExperimentHeader::new("toy-1", "quick")).is_err());
+        assert!(distinct(&servers([(1, "b")])).is_err());
     }
 }

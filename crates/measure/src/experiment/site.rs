@@ -1,6 +1,7 @@
 //! Where an experiment is measured.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 
 use super::cluster;
 use super::identity::Facts;
@@ -55,6 +56,11 @@ impl Site {
             facts: Facts::here(counts)?,
             cluster: described(ws, preset),
         })
+    }
+
+    /// Returns the number of blocks of a wave of a new experiment; `None` on this machine.
+    pub(super) fn wave(&self, ws: &Workspace) -> Option<NonZeroU32> {
+        self.scheduler.as_ref().map(|_| cluster::wave(ws))
     }
 
     /// Returns the facts of the machines for the header of an experiment. Values of a single machine and of a class of

@@ -3,7 +3,7 @@
 use sha2::{Digest, Sha256};
 
 use super::identity;
-use super::machine::Setup;
+use super::machine::{Setup, ThisMachine};
 use super::recorder::Readings;
 use super::reuse::ReuseQuery;
 use super::servers::Servers;
@@ -11,10 +11,9 @@ use super::site::Site;
 use perfquilt_bench::workload::workload_identity;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Layouts, Preset, Workload};
-use perfquilt_judge::attribution::Unexecuted;
 use perfquilt_model::comparable::{Comparable, Part};
 use perfquilt_model::error::{Error, Result};
-use perfquilt_model::observation::{ExperimentHeader, Meter, PlannedBlocks};
+use perfquilt_model::observation::{ExperimentHeader, Meter, PlannedBlocks, UnexecutedPatch};
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
 use perfquilt_system::digest;
@@ -165,26 +164,37 @@ impl<'a> Spec<'a> {
         }
     }
 
-    /// Returns the settings for measuring `servers`, at most `most_servers` at once on a lane.
+    /// Returns the settings for measuring `servers`, at most `most_servers` at once on a lane, for the experiment of `header`
+    /// whose workloads do not execute the patches `unexecuted`.
     pub(super) fn setup(
         &self,
         servers: Servers,
         most_servers: usize,
-        unexecuted: Unexecuted,
-    ) -> Result<Setup<'_>> {
+        header: ExperimentHeader,
+        unexecuted: &[UnexecutedPatch],
+    ) -> Result<Setup> {
         let recipe = self.ws.config.recipe(&self.preset.recipe)?;
         Ok(Setup {
+            header,
+            unexecuted: unexecuted.to_vec(),
+            layouts: self.layouts,
             servers,
-            workloads: self.workloads(),
             block_seconds: self.preset.block_seconds,
-            release: self.header.release.clone(),
             binary: recipe.binary.clone(),
             count_meters: self.counted.clone(),
             reads_storage: self.timed.iter().any(|meter| meter.is_storage()),
             most_servers,
-            lanes: self.preset.lanes,
-            unexecuted,
         })
+    }
+
+    /// Prepares this machine for measuring what `setup` says.
+    pub(super) fn this_machine<'m>(
+        &'m self,
+        setup: Setup,
+        progress: &'m dyn Progress,
+    ) -> Result<ThisMachine<'m>> {
+        let lanes = self.preset.lanes;
+        ThisMachine::new(self.ws, self.workloads(), lanes, setup, progress)
     }
 }
 

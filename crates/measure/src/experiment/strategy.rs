@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::collected::Collected;
 use super::failed::Failed;
 use super::lengths::share;
-use super::plan::{Block, BlockKind, Reading};
+use super::plan::{Block, BlockKind, Reading, Scope, single};
 use super::progress::{BlockTimes, RemainingTime};
 use super::recorder::Recorder;
 use super::stopping;
@@ -268,27 +268,28 @@ impl Strategy for PlannedExperiment<'_> {
 }
 
 /// Requested blocks, of any points; ends when fewer than two of the points are left.
-pub struct RequestedBlocks<F> {
+pub struct RequestedBlocks<'a> {
     /// The numbers of the blocks.
     numbers: std::ops::Range<u32>,
+    scope: Scope<'a>,
+    reading: Reading,
     /// The points of each.
     points: Vec<Point>,
-    /// Draws the block with a number over these points.
-    draw: F,
 }
 
-impl<F: Fn(u32, &[Point]) -> Block> RequestedBlocks<F> {
-    /// Begins with the first of `numbers`.
-    pub fn new(numbers: std::ops::Range<u32>, points: Vec<Point>, draw: F) -> Self {
+impl<'a> RequestedBlocks<'a> {
+    /// Begins with the first of `numbers`, all over the points of `scope`.
+    pub fn new(numbers: std::ops::Range<u32>, scope: Scope<'a>, reading: Reading) -> Self {
         RequestedBlocks {
             numbers,
-            points,
-            draw,
+            points: scope.points.to_vec(),
+            scope,
+            reading,
         }
     }
 }
 
-impl<F: Fn(u32, &[Point]) -> Block> Strategy for RequestedBlocks<F> {
+impl Strategy for RequestedBlocks<'_> {
     fn next(&mut self, so_far: &mut SoFar<'_, '_>) -> Result<Next> {
         self.points
             .retain(|point| !so_far.failed.points.contains_key(point));
@@ -296,9 +297,13 @@ impl<F: Fn(u32, &[Point]) -> Block> Strategy for RequestedBlocks<F> {
         if self.points.len() < 2 || !so_far.failed.workloads.is_empty() {
             return Ok(Next::End);
         }
+        let scope = Scope {
+            points: &self.points,
+            ..self.scope
+        };
         Ok(match self.numbers.next() {
             Some(number) => Next::Measure(NextBlock {
-                block: (self.draw)(number, &self.points),
+                block: single(&scope, self.reading, number),
                 announcement: None,
             }),
             None => Next::End,

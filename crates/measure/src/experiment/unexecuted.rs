@@ -5,14 +5,13 @@ use std::collections::BTreeMap;
 use sha2::{Digest, Sha256};
 
 use super::cluster::{self, BlockTask};
-use super::machine::{ExecutionQuestion, Setup, ThisMachine};
-use super::servers::{ExperimentServer, Servers};
+use super::machine::{ExecutionQuestion, Setup};
+use super::servers::Servers;
 use super::site::Site;
 use super::spec::Spec;
 use perfquilt_bench::workload;
 use perfquilt_build::{ChangedCode, CodeComparison};
 use perfquilt_config::Workload;
-use perfquilt_judge::attribution::Unexecuted;
 use perfquilt_model::comparable::{Comparable, Part};
 use perfquilt_model::error::Result;
 use perfquilt_model::observation::UnexecutedPatch;
@@ -122,32 +121,27 @@ impl ExecutionCheck<'_> {
         let mut questions = Vec::new();
         for patch in open {
             let each = patch.workloads.iter();
-            questions.extend(each.map(|&(workload, _)| ExecutionQuestion {
+            questions.extend(each.map(|(workload, _)| ExecutionQuestion {
                 point: patch.against,
-                code: &patch.code,
-                workload,
+                code: patch.code.clone(),
+                workload: workload.name.clone(),
                 seconds: self.spec.preset.block_seconds,
             }));
         }
         let step = progress.begin("check which code runs", None);
         let spec = self.spec;
-        let as_built = |(&point, server): (&Point, &ExperimentServer)| {
-            let relink = None;
-            let server = server.clone();
-            (point, ExperimentServer { relink, ..server })
-        };
-        let servers = self.servers.iter().map(as_built).collect();
+        let mut servers = self.servers.clone();
+        // They run as they were linked.
+        servers.values_mut().for_each(|server| server.relink = None);
         let setup = Setup {
             count_meters: Vec::new(),
             reads_storage: false,
-            ..spec.setup(servers, 1, Unexecuted::default())?
+            ..spec.setup(servers, 1, spec.header.clone(), &[])?
         };
         let answers = match &self.site.scheduler {
-            None => ThisMachine::new(spec.ws, setup, progress)?.executes(&questions)?,
+            None => spec.this_machine(setup, progress)?.executes(&questions)?,
             Some(scheduler) => {
-                let names = ("", spec.preset.name.as_str());
-                let task =
-                    BlockTask::empty(spec.ws, names, &spec.header, &setup, (spec.layouts, &[]))?;
+                let task = BlockTask::empty(spec, "", setup)?;
                 cluster::executes(spec.ws, scheduler.as_ref(), &task, &questions, progress)?
             }
         };

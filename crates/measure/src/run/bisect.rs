@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Instant;
 
+use super::builder_on;
 use super::explain;
-use super::jobs::Jobs;
+use super::jobs::PointBuilder;
 use super::request::BisectRequest;
 use super::revisions::Revisions;
 use super::sessions::{self, Sessions, StoredSession};
-use super::{StoredTrees, builder_on};
-use crate::experiment::adaptive::{self, AdaptiveRunner, ServerIds};
+use crate::experiment::adaptive::{self, AdaptiveRunner};
 use perfquilt_build::{Builder, Built};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::bisect::{
@@ -106,8 +106,8 @@ pub(super) struct BisectRun<'a> {
     on: Option<String>,
     runner: AdaptiveRunner<'a>,
     store: &'a Store,
-    servers: BTreeMap<usize, Built>,
-    names: BTreeMap<usize, ServerIds>,
+    /// The keys of the states' builds, as far as their sources are known.
+    keys: BTreeMap<usize, String>,
     /// The number of states of every stored block that the bisector has, by experiment and block number.
     imported: BTreeMap<(String, u32), usize>,
     /// The whole errors of the unusable states.
@@ -138,15 +138,9 @@ impl<'a> BisectRun<'a> {
         let context = format!("{observed}{made_with}");
         let kept = Sessions::of(ws).open(question, &context, ws.answers().is_fresh(), store)?;
         let known_trees = states.states().iter().enumerate();
-        let names: BTreeMap<usize, ServerIds> = known_trees
+        let keys: BTreeMap<usize, String> = known_trees
             .filter(|(_, state)| !state.tree.is_empty())
-            .map(|(place, state)| {
-                let names = ServerIds {
-                    key: Some(builder.key(&state.tree)),
-                    identity: None,
-                };
-                (place, names)
-            })
+            .map(|(place, state)| (place, builder.key(&state.tree)))
             .collect();
         let cached: BTreeMap<usize, Built> = states
             .states()
@@ -174,8 +168,7 @@ impl<'a> BisectRun<'a> {
             on: request.preset.on.clone(),
             runner,
             store,
-            servers: BTreeMap::new(),
-            names,
+            keys,
             imported: BTreeMap::new(),
             describe: request.describe,
             errors: BTreeMap::new(),
@@ -226,10 +219,7 @@ impl<'a> BisectRun<'a> {
     /// Registers the server of a state.
     fn add_server(&mut self, state: usize, built: &Built) -> Result<()> {
         self.runner.add(state, built, self.progress)?;
-        let names = self.names.entry(state).or_default();
-        names.key = Some(built.key.clone());
-        names.identity = Some(built.identity.clone());
-        self.servers.insert(state, built.clone());
+        self.keys.insert(state, built.key.clone());
         Ok(())
     }
 
@@ -276,10 +266,10 @@ impl<'a> BisectRun<'a> {
         if self.kept.session.fresh {
             return Ok(());
         }
-        let mut known = self.runner.known(self.store, &self.names)?;
+        let mut known = self.runner.known(self.store, &self.keys)?;
         if self.ws.results().is_file() {
             let results = Store::open_existing(&self.ws.results())?;
-            known.extend(self.runner.known(&results, &self.names)?);
+            known.extend(self.runner.known(&results, &self.keys)?);
         }
         let before = self.kept.session.events.len();
         for block in known {
@@ -338,26 +328,17 @@ impl<'a> BisectRun<'a> {
     fn make(&self, state: usize) -> Result<(Built, f64)> {
         let item = self.states.item(state)?;
         let started = Instant::now();
-        let source = StoredTrees::new(self.ws);
-        let built = match &self.on {
-            None => self.builder.build(&item, &source, self.progress)?,
-            Some(scheduler) => {
-                let was_cached = self.builder.cached(&item.tree).is_some();
-                let jobs = Jobs {
-                    ws: self.ws,
-                    scheduler,
-                    builder: &self.builder,
-                    recipe: &self.recipe,
-                    base: &self.states.item(0)?,
-                    progress: self.progress,
-                };
-                let failed = jobs.build(std::slice::from_ref(&item))?;
-                Built {
-                    cached: was_cached,
-                    ..jobs.built(&item, &failed)?
-                }
-            }
+        let points = PointBuilder {
+            ws: self.ws,
+            on: self.on.as_deref(),
+            builder: &self.builder,
+            recipe: &self.recipe,
+            base: self.states.item(0)?,
+            progress: self.progress,
         };
+        let mut results = points.build(std::slice::from_ref(&item))?;
+        let missing = || Err(Error::internal("nothing was built"));
+        let built = results.next().unwrap_or_else(missing)?;
         let seconds = if built.cached {
             0.0
         } else {
@@ -379,7 +360,7 @@ impl<'a> BisectRun<'a> {
     /// Ensures that these states have servers: the cache may have been emptied since the session stopped.
     fn make_ready(&mut self, states: &[usize]) -> Result<()> {
         for &state in states {
-            if !self.servers.contains_key(&state) {
+            if self.runner.server(state).is_none() {
                 let (built, _) = self.make(state)?;
                 self.add_server(state, &built)?;
             }
@@ -483,7 +464,11 @@ impl<'a> BisectRun<'a> {
         to: usize,
     ) -> Result<Option<Vec<FunctionChange>>> {
         self.make_ready(&[from, to])?;
-        let servers = [&self.servers[&from], &self.servers[&to]];
+        let server = |state: usize| {
+            let missing = || Error::internal(format!("state {state} has no server"));
+            self.runner.server(state).ok_or_else(missing)
+        };
+        let servers = [server(from)?, server(to)?];
         let release = self.states.release();
         let functions = explain::functions(self.ws, request, release, to, servers, self.progress);
         self.if_told("functions", functions)

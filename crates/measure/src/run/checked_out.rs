@@ -33,19 +33,19 @@ impl TestedCommit {
     /// Asks git.
     pub fn now(git: &Git) -> Result<Self> {
         let found = git.run(&["rev-parse", "--symbolic-full-name", "BISECT_HEAD"])?;
-        let file = git.ok(&[
-            "rev-parse",
-            "--path-format=absolute",
-            "--git-path",
-            "BISECT_HEAD",
-        ]);
         // A branch may have this name, too.
         let is_set = found.success() && found.stdout_text().trim() == "BISECT_HEAD"
-            || file.is_ok_and(|file| Path::new(&file).exists());
+            || path_of(git, &["--git-path", "BISECT_HEAD"]).is_ok_and(|file| file.exists());
         let name = if is_set { "BISECT_HEAD" } else { "HEAD" };
         let commit = commit(git, name)?;
         Ok(TestedCommit { name, commit })
     }
+}
+
+/// Returns the absolute path that git gives for the words `what`.
+fn path_of(git: &Git, what: &[&str]) -> Result<PathBuf> {
+    let words = [&["rev-parse", "--path-format=absolute"], what].concat();
+    git.ok(&words).map(PathBuf::from)
 }
 
 /// Returns the id of the commit that a revision names.
@@ -132,14 +132,13 @@ pub(super) fn checked_out(
     let beside = std::path::absolute(beside).map_err(|e| Error::io("find", beside, &e))?;
     let folder =
         tempfile::tempdir_in(&beside).map_err(|e| Error::io("make a folder in", &beside, &e))?;
-    let path_of = |what: &str| git.ok(&["rev-parse", "--path-format=absolute", what]);
     let repository = Repository {
         git: git.clone(),
         folders: vec![
-            path_of("--git-dir")?.into(),
-            path_of("--git-common-dir")?.into(),
+            path_of(git, &["--git-dir"])?,
+            path_of(git, &["--git-common-dir"])?,
         ],
-        work_tree: path_of("--show-toplevel").ok().map(PathBuf::from),
+        work_tree: path_of(git, &["--show-toplevel"]).ok(),
     };
     repository.check_out(tree, links, folder.path(), Path::new(""), absent)?;
     import_checkout(store, folder.path())
@@ -301,10 +300,9 @@ pub(super) fn work_tree(git: &Git, folder: &Path, commit: &str) -> Result<WorkTr
     let links = links(git)?;
     let scratch = tempfile::tempdir().map_err(|e| Error::io("make", &std::env::temp_dir(), &e))?;
     let index = scratch.path().join("index");
-    let of_user = git.ok(&["rev-parse", "--path-format=absolute", "--git-path", "index"])?;
-    let of_user = Path::new(&of_user);
+    let of_user = path_of(git, &["--git-path", "index"])?;
     if of_user.exists() {
-        std::fs::copy(of_user, &index).map_err(|e| Error::io("copy", of_user, &e))?;
+        std::fs::copy(&of_user, &index).map_err(|e| Error::io("copy", &of_user, &e))?;
     }
     let own = git.with_index(&index);
     see_all(&own, folder)?;

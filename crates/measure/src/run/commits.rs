@@ -235,26 +235,19 @@ fn series_name(release: &Release, series: &Series) -> String {
 
 /// Returns the commits after `first` up to `last`, oldest first.
 fn commits(git: &Git, first: &str, last: &str) -> Result<Vec<Commit>> {
-    let log = |options: [&str; 2], range: &str| {
+    let log = |options: &[&str], range: &str| {
         let common = ["log", "--no-show-signature", "-z", "--format=%H %T %s"];
-        git.run(&[&common[..], &options, &[range]].concat())
+        git.run(&[&common[..], options, &[range]].concat())
     };
-    let between = log(["--first-parent", "--reverse"], &format!("{first}..{last}"))?;
+    let all = ["--first-parent", "--reverse"];
+    let between = log(&all, &format!("{first}..{last}"))?;
     let mut commits = entries(&between.stdout_text())?;
     let Some(oldest) = commits.first() else {
         return Ok(commits);
     };
     // The release may be on a side branch that was merged later. Then its difference from the start of the
     // first-parent line is a step of its own, for which the oldest commit is not to blame.
-    let before = format!("{}^", oldest.id);
-    let log = git.run(&[
-        "log",
-        "-1",
-        "--no-show-signature",
-        "-z",
-        "--format=%H %T %s",
-        &before,
-    ])?;
+    let log = log(&["-1"], &format!("{}^", oldest.id))?;
     // A shallow history has no parent here.
     if !log.success() {
         return Ok(commits);

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::request::BisectRequest;
+use crate::experiment::Server;
 use perfquilt_bench::profile::{self, CostSource, ProfileRequest, ProfiledServer};
-use perfquilt_build::Built;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::attribution;
 use perfquilt_judge::bisect::FileStat;
@@ -31,7 +31,7 @@ pub(super) fn functions(
     request: &BisectRequest,
     release: &str,
     to: usize,
-    [before, after]: [&Built; 2],
+    [before, after]: [&Server; 2],
     progress: &dyn Progress,
 ) -> Result<Vec<FunctionChange>> {
     let recipe = ws.config.recipe(&request.preset.recipe)?;
@@ -51,9 +51,9 @@ pub(super) fn functions(
             transactions: None,
             runs: RUNS,
         },
-        servers.map(|(label, built)| ProfiledServer {
+        servers.map(|(label, server)| ProfiledServer {
             label,
-            dir: &built.dir,
+            dir: &server.dir,
             data: (release, &before.dir),
             binary,
             release,

@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::{StoredTrees, builder_on};
-use crate::experiment::{cluster_jobs, cluster_scheduler};
+use crate::experiment::{ask_cluster, cluster_scheduler};
 use crate::task::{self, SCHEMA, TaskKind};
 use perfquilt_build::{BuildItem, Builder, Built};
 use perfquilt_cluster::exchange::publish;
-use perfquilt_cluster::tasks::{self, ResultVerdict, result_of};
+use perfquilt_cluster::tasks::{ResultVerdict, result_of};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::failure::Failure;
@@ -54,54 +54,74 @@ struct TaskResult {
     failed: BTreeMap<String, Failure>,
 }
 
-/// Points to build with one recipe.
-pub(super) struct Jobs<'a> {
+/// Builds points with one recipe.
+pub(super) struct PointBuilder<'a> {
     pub(super) ws: &'a Workspace,
-    /// The scheduler's name.
-    pub(super) scheduler: &'a str,
+    /// The scheduler of the cluster that builds; `None` for this machine.
+    pub(super) on: Option<&'a str>,
     pub(super) builder: &'a Builder,
     pub(super) recipe: &'a str,
-    pub(super) base: &'a BuildItem,
+    pub(super) base: BuildItem,
     pub(super) progress: &'a dyn Progress,
 }
 
-impl Jobs<'_> {
-    /// Builds the `items` that are not in the cache; returns the errors by tree. Everything else is in the cache then.
-    pub(super) fn build(&self, items: &[BuildItem]) -> Result<BTreeMap<String, Error>> {
+impl PointBuilder<'_> {
+    /// Builds the `items`: as jobs all of them at once, on this machine each when its result is asked for.
+    pub(super) fn build<'i>(
+        &'i self,
+        items: &'i [BuildItem],
+    ) -> Result<impl Iterator<Item = Result<Built>> + 'i> {
+        let known: Vec<bool> = items.iter().map(|item| self.is_cached(item)).collect();
+        let jobs = match self.on {
+            Some(scheduler) => Some(self.in_jobs(scheduler, items)?),
+            None => None,
+        };
+        let source = StoredTrees::new(self.ws);
+        let build = move |(item, cached): (&BuildItem, bool)| match &jobs {
+            Some(failed) => {
+                let built = self.built(item, failed)?;
+                Ok(Built { cached, ..built })
+            }
+            None => self.builder.build(item, &source, self.progress),
+        };
+        Ok(items.iter().zip(known).map(build))
+    }
+
+    fn is_cached(&self, item: &BuildItem) -> bool {
+        self.builder.cached(&item.tree).is_some()
+    }
+
+    /// Builds the `items` that are not in the cache as jobs; returns the errors by tree. Everything else is in the cache then.
+    fn in_jobs(&self, scheduler: &str, items: &[BuildItem]) -> Result<BTreeMap<String, Error>> {
         let mut seen = BTreeSet::new();
-        let is_missing = |item: &&BuildItem| self.builder.cached(&item.tree).is_none();
-        let missing: Vec<BuildItem> = items
-            .iter()
-            .filter(is_missing)
-            .filter(|item| seen.insert(item.tree.clone()))
-            .cloned()
-            .collect();
-        let (base, others): (Vec<_>, Vec<_>) = missing
-            .into_iter()
-            .partition(|item| item.tree == self.base.tree);
+        let mut missing = items.to_vec();
+        missing.retain(|item| !self.is_cached(item) && seen.insert(item.tree.clone()));
+        let is_base = |item: &BuildItem| item.tree == self.base.tree;
+        let (base, others): (Vec<_>, Vec<_>) = missing.into_iter().partition(is_base);
         let mut failed = BTreeMap::new();
         if !base.is_empty() {
-            failed.extend(self.side_by_side(vec![base])?);
+            failed.extend(self.side_by_side(scheduler, vec![base])?);
         }
         if failed.is_empty() && !others.is_empty() {
             let machines =
                 usize::try_from(self.ws.config.cluster.machines.get()).unwrap_or(usize::MAX);
             let size = others.len().div_ceil(machines).max(1);
             let runs = others.chunks(size).map(<[BuildItem]>::to_vec).collect();
-            failed.extend(self.side_by_side(runs)?);
+            failed.extend(self.side_by_side(scheduler, runs)?);
         } else {
             let why = "not built, as the release itself could not be";
-            failed.extend(
-                others
-                    .into_iter()
-                    .map(|item| (item.tree, Error::build(why))),
-            );
+            let unbuilt = others.into_iter();
+            failed.extend(unbuilt.map(|item| (item.tree, Error::build(why))));
         }
         Ok(failed)
     }
 
     /// Builds each of the `runs` in a job of its own.
-    fn side_by_side(&self, runs: Vec<Vec<BuildItem>>) -> Result<BTreeMap<String, Error>> {
+    fn side_by_side(
+        &self,
+        scheduler: &str,
+        runs: Vec<Vec<BuildItem>>,
+    ) -> Result<BTreeMap<String, Error>> {
         let task = |items: &Vec<BuildItem>| {
             task::to_bytes(&Task {
                 kind: TaskKind::Build,
@@ -129,9 +149,8 @@ impl Jobs<'_> {
             keys.push(format!("{} {id} {:?}", host_name(), SystemTime::now()));
         }
         let digest = hex::encode(Sha256::digest(keys.join(" ")));
-        let array = cluster_jobs(self.ws, &format!("build-{}", &digest[..16]))?;
-        let folder = array.folder.clone();
-        let scheduler = cluster_scheduler(self.ws, self.scheduler)?;
+        let name = format!("build-{}", &digest[..16]);
+        let scheduler = cluster_scheduler(self.ws, scheduler)?;
         let points: usize = runs.iter().map(Vec::len).sum();
         let step = self.progress.begin(
             &format!("building {points} points in {} jobs", runs.len()),
@@ -139,46 +158,30 @@ impl Jobs<'_> {
         );
         let mut attempts: BTreeMap<u32, usize> = BTreeMap::new();
         let mut failures: BTreeMap<u32, TaskResult> = BTreeMap::new();
-        let lost = tasks::run(
-            scheduler.as_ref(),
-            array,
-            &files,
-            self.progress,
-            &mut |number, bytes| {
-                let result: TaskResult = serde_json::from_slice(bytes).map_err(|error| {
-                    Error::usage(format!("the result of a build is damaged: {error}"))
-                })?;
-                // A result that a killed coordinator left may be about servers that were removed since.
-                let items = usize::try_from(number)
-                    .ok()
-                    .and_then(|number| runs.get(number));
-                let mut items = items.into_iter().flatten();
-                let has_all =
-                    is_fresh || items.all(|item| self.builder.cached(&item.tree).is_some());
-                if result.refused.is_none() && result.failed.is_empty() && has_all {
-                    failures.remove(&number);
-                    return Ok(ResultVerdict::Done);
-                }
-                let messages = result.refused.iter().chain(result.failed.values());
-                for failure in messages.map(|failure| failure.clone().cut()) {
-                    self.progress.warn(&format!(
-                        "{}: {}",
-                        result.machine.escape_debug(),
-                        failure.message
-                    ));
-                }
-                failures.insert(number, result);
-                let count = attempts.entry(number).or_default();
-                *count += 1;
-                Ok(if *count < ATTEMPTS {
-                    ResultVerdict::Retry
-                } else {
-                    ResultVerdict::Done
-                })
-            },
-        )?;
-        // A folder that cannot be removed disturbs nobody.
-        let _ = std::fs::remove_dir_all(&folder);
+        let mut take = |number: u32, result: TaskResult| {
+            // A result that a killed coordinator left may be about servers that were removed since.
+            let mut items = runs.get(number as usize).into_iter().flatten();
+            let has_all = is_fresh || items.all(|item| self.is_cached(item));
+            if result.refused.is_none() && result.failed.is_empty() && has_all {
+                failures.remove(&number);
+                return ResultVerdict::Done;
+            }
+            let machine = result.machine.escape_debug();
+            for failure in result.refused.iter().chain(result.failed.values()) {
+                let message = failure.clone().cut().message;
+                self.progress.warn(&format!("{machine}: {message}"));
+            }
+            failures.insert(number, result);
+            let count = attempts.entry(number).or_default();
+            *count += 1;
+            if *count < ATTEMPTS {
+                ResultVerdict::Retry
+            } else {
+                ResultVerdict::Done
+            }
+        };
+        let tasks = (name.as_str(), &files);
+        let lost = ask_cluster(self.ws, scheduler.as_ref(), tasks, self.progress, &mut take)?;
         let mut failed = BTreeMap::new();
         for (number, items) in (0_u32..).zip(&runs) {
             let result = failures.remove(&number);
@@ -190,7 +193,7 @@ impl Jobs<'_> {
                 let reason = reasons
                     .remove(&item.tree)
                     .map(|failure| failure.cut().into());
-                let was_lost = lost.contains(&number) && self.builder.cached(&item.tree).is_none();
+                let was_lost = lost.contains(&number) && !self.is_cached(item);
                 let is_lost = was_lost
                     .then(|| Error::build(format!("the job that builds {} is lost", item.label)));
                 match reason.or(is_lost) {
@@ -207,12 +210,8 @@ impl Jobs<'_> {
         Ok(failed)
     }
 
-    /// Returns the server of `item`, after [`Jobs::build`] returned the errors `failed`.
-    pub(super) fn built(
-        &self,
-        item: &BuildItem,
-        failed: &BTreeMap<String, Error>,
-    ) -> Result<Built> {
+    /// Returns the server of `item` after jobs that had the errors `failed`.
+    fn built(&self, item: &BuildItem, failed: &BTreeMap<String, Error>) -> Result<Built> {
         match failed.get(&item.tree) {
             Some(error) => Err(error.clone()),
             None => self.builder.cached(&item.tree).ok_or_else(|| {

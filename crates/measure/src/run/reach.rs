@@ -17,13 +17,9 @@ use perfquilt_series::upstream::Objects;
 pub(super) fn describe(
     ws: &Workspace,
     prepared: &Prepared,
-    built: &[(Point, Built)],
+    servers: &BTreeMap<Point, Built>,
     header: &mut ExperimentHeader,
 ) -> Result<()> {
-    let servers: BTreeMap<Point, &Built> = built
-        .iter()
-        .map(|(point, server)| (*point, server))
-        .collect();
     let store = Objects::open(&ws.object_store())?;
     for k in 1..=prepared.series.patches().len() {
         let (before, point) = (Point::Step(k - 1), Point::Step(k));

@@ -8,8 +8,8 @@ use sha2::{Digest, Sha256};
 use super::bisect::{no_values, results};
 use super::request::BisectRequest;
 use super::{Prepared, StoredTrees, build_item, builder, prepare};
+use crate::experiment::ExperimentLock;
 use crate::experiment::adaptive::{self, AdaptiveRunner};
-use crate::experiment::{ComparisonKey, ExperimentLock, FreshQuestion};
 use perfquilt_build::Built;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::bisect::two_way::{CELLS, DifferenceInDifferences, LossTable};
@@ -83,19 +83,15 @@ pub fn compare(
         let cost = |state: usize| values.values.get(&state).copied().unwrap_or(f64::NAN);
         comparison.add(cells.map(cost), measured.len(), seconds);
     };
-    let is_decided = |key: &ComparisonKey| -> Result<bool> {
+    let is_decided = |key: &str| -> Result<bool> {
         let mut so_far = DifferenceInDifferences::new(question.clone(), releases.clone());
-        for values in adaptive::stored(&store, &key.to_string(), metric)? {
+        for values in adaptive::stored(&store, key, metric)? {
             add(&mut so_far, &values, 0.0);
         }
         Ok(so_far.wanted() == 0)
     };
-    let key = if ws.answers().is_fresh() {
-        fresh_key(&store, name, &question, &is_decided)?
-    } else {
-        latest_key(&store, name)?
-    };
-    let key = key.to_string();
+    let fresh = ws.answers().is_fresh().then_some(&question);
+    let key = comparison_key(&store, name, fresh, &is_decided)?;
     let _lock = ExperimentLock::of(&ws.state(), &key)?;
     let mut runner = AdaptiveRunner::open(ws, &request.preset, metric, header, &key, &store)?;
     for (state, built) in servers.iter().enumerate() {
@@ -137,48 +133,27 @@ pub fn compare(
     }
 }
 
-/// Returns the keys of the comparisons of `identity`, the latest first.
-fn keys(store: &Store, identity: &str) -> Result<Vec<ComparisonKey>> {
-    let first = ComparisonKey::new(identity);
-    let stored = store.keys(&first.to_string())?;
-    let keys = stored.iter().filter_map(|key| key.parse().ok());
-    Ok(keys
-        .filter(|key: &ComparisonKey| key.identity == identity)
-        .collect())
-}
-
-/// Returns the key of the latest comparison of `identity`, or of its first.
-fn latest_key(store: &Store, identity: &str) -> Result<ComparisonKey> {
-    let latest = keys(store, identity)?.into_iter().next();
-    Ok(latest.unwrap_or_else(|| ComparisonKey::new(identity)))
-}
-
-/// Returns the key of a comparison of `identity` that uses no earlier measurements: that of an undecided one
-/// with the same question, or a new one.
-fn fresh_key(
+/// Returns the key under which the comparison of `identity` is stored: the latest one, or the first. A `fresh` question uses no
+/// earlier measurements: its key is that of an undecided comparison with the same question, or a new one.
+fn comparison_key(
     store: &Store,
     identity: &str,
-    question: &Question,
-    is_decided: &dyn Fn(&ComparisonKey) -> Result<bool>,
-) -> Result<ComparisonKey> {
-    let keys = keys(store, identity)?;
-    let fresh = Some(FreshQuestion {
-        size: question.size,
-        error: question.error,
-        most_blocks: question.most_blocks,
-    });
-    if let Some(last) = keys.iter().find(|key| key.fresh == fresh)
+    fresh: Option<&Question>,
+    is_decided: &dyn Fn(&str) -> Result<bool>,
+) -> Result<String> {
+    let first = format!("releases {identity}");
+    let keys = store.keys(&first)?;
+    let Some(question) = fresh else {
+        return Ok(keys.into_iter().next().unwrap_or(first));
+    };
+    let (size, error, most_blocks) = (question.size, question.error, question.most_blocks);
+    let asked = format!(" fresh {size} {error} {most_blocks}");
+    if let Some(last) = keys.iter().find(|key| key.ends_with(&asked))
         && !is_decided(last)?
     {
         return Ok(last.clone());
     }
-    Ok(ComparisonKey {
-        attempt: u32::try_from(keys.len())
-            .unwrap_or(u32::MAX)
-            .saturating_add(1),
-        fresh,
-        ..ComparisonKey::new(identity)
-    })
+    Ok(format!("{first} {}{asked}", keys.len() + 1))
 }
 
 /// Returns the state whose server is measured for each state: if both states of a release are the same server,
@@ -265,18 +240,19 @@ mod tests {
     fn a_fresh_comparison_is_a_new_one_and_goes_on_until_it_is_decided() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(&folder.path().join("bisect.db")).unwrap();
-        let begin = |key: ComparisonKey| {
+        let begin = |fresh: Option<&Question>, decided: bool| {
             let header = ExperimentHeader::new("toy-1", "make");
-            store.begin(&header, &key.to_string()).unwrap();
-            key.to_string()
+            let key = comparison_key(&store, "x", fresh, &|_| Ok(decided)).unwrap();
+            store.begin(&header, &key).unwrap();
+            key
         };
-        let latest = || begin(latest_key(&store, "x").unwrap());
+        let latest = || begin(None, false);
         let fresh = |size: f64, decided: bool| {
             let question = Question {
                 size,
                 ..super::super::testing::question(4)
             };
-            begin(fresh_key(&store, "x", &question, &|_| Ok(decided)).unwrap())
+            begin(Some(&question), decided)
         };
         assert_eq!(latest(), "releases x");
         assert_eq!(latest(), "releases x");

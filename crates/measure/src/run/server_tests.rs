@@ -80,14 +80,11 @@ pub(super) fn test_items(
     let runs = runner.repetitions() + 1;
     let mut release = test_item(builder, &runner, &base, None, source, progress)?;
     let expected = Some(release.record.tests.len() as u64);
+    let repeat = |item: &BuildItem, names: &[String], record: &mut TestRecord| {
+        runner.repeat(item, (names, runs), record, source, progress)
+    };
     let failing = first(release.record.failed().map(str::to_owned).collect());
-    runner.repeat(
-        &base,
-        (&failing, runs),
-        &mut release.record,
-        source,
-        progress,
-    )?;
+    repeat(&base, &failing, &mut release.record)?;
     let mut tested: TestedItems = Vec::new();
     let mut suspects: BTreeSet<String> = BTreeSet::new();
     for item in items {
@@ -97,13 +94,7 @@ pub(super) fn test_items(
         let result = test_item(builder, &runner, &item, expected, source, progress);
         let result = result.and_then(|mut found| {
             let of_patch = first(suspicious(&found.record, &release.record));
-            runner.repeat(
-                &item,
-                (&of_patch, runs),
-                &mut found.record,
-                source,
-                progress,
-            )?;
+            repeat(&item, &of_patch, &mut found.record)?;
             suspects.extend(of_patch);
             Ok(found)
         });
@@ -120,13 +111,7 @@ pub(super) fn test_items(
         .into_iter()
         .filter(|name| release.record.tests.contains_key(name))
         .collect();
-    runner.repeat(
-        &base,
-        (&on_release, runs),
-        &mut release.record,
-        source,
-        progress,
-    )?;
+    repeat(&base, &on_release, &mut release.record)?;
     tested.insert(0, (base, Ok(release)));
     Ok(tested)
 }
@@ -198,21 +183,13 @@ pub(super) fn judged(tested: TestedItems) -> Vec<TestedPoint> {
 
 /// Returns an error that names the patches with which tests newly fail; `None` if there are none.
 pub fn new_failures(tested: &[TestedPoint]) -> Option<Error> {
-    let mut broken = tested.iter().filter_map(|of| {
-        Some((
-            of,
-            of.tests
-                .as_ref()
-                .ok()
-                .filter(|tests| !tests.new.is_empty())?,
-        ))
+    let mut broken = tested.iter().filter_map(|point| {
+        let tests = point.tests.as_ref().ok()?;
+        Some((point, tests, tests.new.first()?))
     });
-    let (of, tests) = broken.next()?;
-    let patch = of.patch.as_deref().unwrap_or(&of.label);
-    let name = tests
-        .new
-        .first()
-        .map_or("", |failure| failure.name.as_str());
+    let (point, tests, failure) = broken.next()?;
+    let patch = point.patch.as_deref().unwrap_or(&point.label);
+    let name = &failure.name;
     let more = match tests.new.len() {
         1 => String::new(),
         2 => " and another test".to_owned(),

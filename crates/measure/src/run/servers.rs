@@ -3,9 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{FoundServer, MeasuredRun, NamedServer, RunRequest, measure_points};
-use crate::experiment::Data;
+use crate::experiment::{Server, Servers};
 use perfquilt_bench::server;
-use perfquilt_build::Built;
 use perfquilt_config::Preset;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
@@ -21,14 +20,10 @@ pub fn run_servers(
     wanted: &RunRequest,
     progress: &dyn Progress,
 ) -> Result<MeasuredRun> {
-    let (points, mut header, data) = named_servers(ws, preset, servers, progress)?;
+    let (servers, mut header) = named_servers(ws, preset, servers, progress)?;
     header.command.clone_from(&wanted.command);
-    let servers = (&points[..], &data, &[][..]);
-    measure_points(ws, preset, header, servers, wanted, progress)
+    measure_points(ws, preset, header, (&servers, &[]), wanted, progress)
 }
-
-/// Servers to measure, their header, and the data of those of other releases.
-type NamedServers = (Vec<(Point, Built)>, ExperimentHeader, Data);
 
 /// Finds the servers of `--server`, and the data of those of another release than the first one's.
 fn named_servers(
@@ -36,7 +31,7 @@ fn named_servers(
     preset: &Preset,
     servers: &[(Point, String)],
     progress: &dyn Progress,
-) -> Result<NamedServers> {
+) -> Result<(Servers, ExperimentHeader)> {
     let given: Vec<Point> = servers.iter().map(|(point, _)| *point).collect();
     check_points(&given)?;
     // All before anything is built.
@@ -53,7 +48,7 @@ fn named_servers(
         ExperimentHeader::new(&base.release, base.recipe.as_deref().unwrap_or_default());
     header.base = Some(base.label.clone());
     let at = |k: usize| [Point::Step(k), Point::Alone(k), Point::Without(k)];
-    let last = named.keys().filter_map(|point| patch_number(*point)).max();
+    let last = named.keys().filter_map(Point::patch).max();
     header.series = (1..=last.unwrap_or(0))
         .filter_map(|k| {
             let mut found = at(k).into_iter().filter_map(|point| named.get(&point));
@@ -63,16 +58,15 @@ fn named_servers(
     let adapter = server::adapter(ws)?;
     // A folder may hold any version; where it can, it gets the first server's data, as if it were a point.
     // That server's own data must not be taken for the data of the workspace's release.
-    let own_data = |(point, named): (&Point, &NamedServer)| {
+    let server = |(&point, named): (&Point, &NamedServer)| {
         let is_release = named.tree.is_some() && named.release != base.release;
-        let is_folder = *point == Point::BASE && named.tree.is_none();
+        let is_folder = point == Point::BASE && named.tree.is_none();
         let is_other = is_release || is_folder || !adapter.shares_data(&named.data.1, &base.data.1);
-        is_other.then(|| (*point, named.data.clone()))
+        let mut server = Server::new(point, &named.built, &header);
+        server.data = is_other.then(|| named.data.clone());
+        (point, server)
     };
-    let data: Data = named.iter().filter_map(own_data).collect();
-    let built = named.into_iter();
-    let built = built.map(|(point, named)| (point, named.built));
-    Ok((built.collect(), header, data))
+    Ok((named.iter().map(server).collect(), header))
 }
 
 /// Checks that the points `given` to servers are distinct, include the base and have no gaps.
@@ -92,7 +86,7 @@ fn check_points(given: &[Point]) -> Result<()> {
             Error::usage("there is nothing to compare").hint("`--server 1=…` names another server")
         );
     }
-    let numbers: BTreeSet<usize> = points.into_iter().filter_map(patch_number).collect();
+    let numbers: BTreeSet<usize> = points.iter().filter_map(Point::patch).collect();
     let last = numbers.last().copied().unwrap_or(0);
     match (1..=last).find(|k| !numbers.contains(k)) {
         Some(gap) => Err(
@@ -100,14 +94,6 @@ fn check_points(given: &[Point]) -> Result<()> {
                 .hint("`--server` numbers servers without gaps: 0, 1, 2"),
         ),
         None => Ok(()),
-    }
-}
-
-/// Returns the number of the patch that the point belongs to; `None` for the base.
-fn patch_number(point: Point) -> Option<usize> {
-    match point {
-        Point::Step(k) | Point::Alone(k) | Point::Without(k) => Some(k).filter(|k| *k > 0),
-        Point::Control => None,
     }
 }
 

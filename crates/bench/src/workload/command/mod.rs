@@ -80,10 +80,10 @@ fn ten_minutes() -> u64 {
 }
 
 /// A workload that is a command.
-#[derive(Debug)]
-struct CommandClient {
-    name: String,
-    settings: CommandSettings,
+#[derive(Debug, Clone)]
+pub(super) struct CommandClient {
+    pub(super) name: String,
+    pub(super) settings: CommandSettings,
 }
 
 impl CommandClient {
@@ -93,28 +93,61 @@ impl CommandClient {
         check_count(section, "transactions", own.transactions)?;
         check_count(section, "limit_seconds", own.limit_seconds)?;
         check_count(section, "threads", own.threads)?;
-        let is_empty = |words: &[String]| words.first().is_none_or(String::is_empty);
-        for (key, words) in [("run", Some(&own.run)), ("prepare", own.prepare.as_ref())] {
-            if words.is_some_and(|words| is_empty(words)) {
-                return Err(section.error(&[key], format!("`{key}` is an empty command")));
-            }
-        }
+        let directory = own.directory.as_ref().map(std::slice::from_ref);
         for (key, words) in [
             ("run", Some(own.run.as_slice())),
             ("prepare", own.prepare.as_deref()),
-            (
-                "directory",
-                own.directory.as_ref().map(std::slice::from_ref),
-            ),
+            ("directory", directory),
         ] {
-            check_placeholders(words.unwrap_or_default())
-                .map_err(|error| section.locate(&[key], error))?;
+            let Some(words) = words else { continue };
+            if key != "directory" && words.first().is_none_or(String::is_empty) {
+                return Err(section.error(&[key], format!("`{key}` is an empty command")));
+            }
+            check_placeholders(words).map_err(|error| section.locate(&[key], error))?;
         }
         Patterns::new(&own).map_err(|bad| section.error(&[bad.key], bad.message))?;
         Ok(CommandClient {
             name: workload.name.clone(),
             settings: own,
         })
+    }
+
+    /// Returns a command of the workload for one server, in the folder of the settings.
+    fn command(&self, words: &[String], running: &Running) -> Result<Command> {
+        let command = Command::from_words(&running.expand(words)?)?;
+        Ok(match &self.settings.directory {
+            Some(directory) => {
+                let words = running.expand(std::slice::from_ref(directory))?;
+                command.directory(Path::new(&words.concat()))
+            }
+            None => command,
+        })
+    }
+
+    /// Returns the client's command for one server. Processes that a run leaves behind end with it.
+    fn client_command(&self, running: &Running) -> Result<Command> {
+        let mark = format!("{}/client", running.mark());
+        Ok(self.command(&self.settings.run, running)?.mark(mark))
+    }
+
+    fn run(&self, command: &Command) -> Result<Output> {
+        let workload = &self.name;
+        let output = command
+            .run_within(Duration::from_secs(self.settings.limit_seconds))
+            .map_err(|error| match error.kind() {
+                Kind::Bench => Error::bench(format!("workload {workload}: {}", error.message()))
+                    .hint("raise `limit_seconds` in [command] of the workload if the client needs more time"),
+                _ => error,
+            })?;
+        if output.success() {
+            return Ok(output);
+        }
+        let exit = output.describe_exit();
+        Err(
+            Error::bench(format!("workload {workload}: the client {exit}"))
+                .details(output.tail(8))
+                .hint(format!("the command was: {}", command.shown())),
+        )
     }
 }
 
@@ -147,11 +180,21 @@ impl Client for CommandClient {
     }
 
     fn trace(&self, _: &Environment, running: &Running, tracer: Vec<OsString>) -> Result<()> {
-        trace(&self.name, &self.settings, running, tracer)
+        for words in self.settings.prepare.iter().chain([&self.settings.run]) {
+            let command = self.command(words, running)?.behind(tracer.clone());
+            self.run(&command.belonging_to(&running.mark()))?;
+        }
+        Ok(())
     }
 
     fn after_start(&self, _environment: &Environment, running: &Running) -> Result<()> {
-        prepare(&self.name, &self.settings, running)
+        let Some(words) = &self.settings.prepare else {
+            return Ok(());
+        };
+        // Processes that it leaves running are part of the server.
+        let command = self.command(words, running)?.belonging_to(&running.mark());
+        let done = self.run(&command).map(drop);
+        done.map_err(|error| own_failure(words, running, error))
     }
 
     fn interleave(
@@ -160,7 +203,49 @@ impl Client for CommandClient {
         servers: &mut [(Point, Running)],
         block: &TimedBlock<'_>,
     ) -> Result<BlockSlices, ClientFailure> {
-        interleave(environment, servers, block, &self.settings)
+        let settings = &self.settings;
+        let patterns = Patterns::new(settings).map_err(|bad| Error::usage(bad.message))?;
+        let (workload, section) = (&self.name, &block.workload.settings);
+        let placement = environment.placement();
+        let mut commands = Vec::with_capacity(servers.len());
+        for (_, running) in servers.iter() {
+            let command = self.client_command(running)?;
+            commands.push(placement.client(command, settings.threads));
+            placement.settle(running.pid(), settings.threads);
+        }
+        let mut slice = |index: usize, _: u64| -> Result<Slice, ClientFailure> {
+            let (point, running) = &servers[index];
+            let named = |error| ClientFailure {
+                point: Some(*point),
+                error: own_failure(&settings.run, running, error),
+            };
+            let before = running.processor_time();
+            let output = self.run(&commands[index]).map_err(named)?;
+            let after = running.processor_time();
+            block.look_at_client(&output);
+            let report = ClientReport::read(&output, &patterns, settings.transactions, workload)
+                .map_err(|fault| section.locate(&[fault.key], fault.error))
+                .map_err(named)?;
+            Ok(Slice {
+                time: (report.seconds * 1e9) as f32,
+                cpu: before
+                    .zip(after)
+                    .and_then(|(before, after)| after.checked_sub(before))
+                    .filter(|spent| !spent.is_zero())
+                    .map(|spent| spent.as_nanos() as f32),
+                operations: report.operations,
+            })
+        };
+        let mut random = StdRng::seed_from_u64(block.seed);
+        let warm_up = settings.warm_up;
+        let rounds = rounds(servers.len(), block, warm_up, &mut random, &mut slice)?;
+        let points: Vec<Point> = servers.iter().map(|(point, _)| *point).collect();
+        check_operations(&points, &rounds).map_err(|(point, fault)| {
+            let error = Error::bench(format!("workload {workload}: {fault}"))
+                .hint("check `operations` against the client's output: it must fit each of its lines about an operation");
+            ClientFailure::at(point)(section.locate(&["operations"], error))
+        })?;
+        Ok(block_slices(&points, &rounds, settings.transactions.max(1)))
     }
 
     fn connect<'a>(
@@ -169,109 +254,23 @@ impl Client for CommandClient {
         _running: &Running,
         _seed: u64,
     ) -> Result<Box<dyn Requests + 'a>> {
-        Ok(Box::new(Runs {
-            workload: &self.name,
-            settings: Cow::Borrowed(&self.settings),
-        }))
+        Ok(Box::new(Runs(Cow::Borrowed(self))))
     }
-}
-
-/// Runs all commands of a workload once, behind the words `tracer`.
-pub(super) fn trace(
-    name: &str,
-    settings: &CommandSettings,
-    running: &Running,
-    tracer: Vec<OsString>,
-) -> Result<()> {
-    for words in settings.prepare.iter().chain([&settings.run]) {
-        let command = Command::from_words(&running.expand(words)?)?.behind(tracer.clone());
-        let command = in_directory(settings, command, running)?;
-        run_client(name, settings, &command.belonging_to(&running.mark()))?;
-    }
-    Ok(())
 }
 
 /// Runs a workload's command on request.
-pub(super) struct Runs<'a> {
-    /// The workload's name.
-    pub(super) workload: &'a str,
-    pub(super) settings: Cow<'a, CommandSettings>,
-}
+pub(super) struct Runs<'a>(pub(super) Cow<'a, CommandClient>);
 
 impl Requests for Runs<'_> {
     /// Runs whole client runs.
     fn run(&mut self, running: &Running, transactions: u64) -> Result<u64> {
-        let settings = &self.settings;
-        let each = settings.transactions.max(1);
+        let each = self.0.settings.transactions.max(1);
         let runs = transactions.div_ceil(each);
-        let command = client_command(settings, &settings.run, running)?;
+        let command = self.0.client_command(running)?;
         for _ in 0..runs {
-            run_client(self.workload, settings, &command)?;
+            self.0.run(&command)?;
         }
         Ok(runs.saturating_mul(each))
-    }
-}
-
-/// Returns the client's command for one server. Processes that a run leaves behind end with it.
-fn client_command(
-    settings: &CommandSettings,
-    words: &[String],
-    running: &Running,
-) -> Result<Command> {
-    let mark = format!("{}/client", running.mark());
-    Ok(command(settings, words, running)?.mark(mark))
-}
-
-fn command(settings: &CommandSettings, words: &[String], running: &Running) -> Result<Command> {
-    let command = Command::from_words(&running.expand(words)?)?;
-    in_directory(settings, command, running)
-}
-
-/// Has `command` run in the folder of the settings.
-fn in_directory(
-    settings: &CommandSettings,
-    command: Command,
-    running: &Running,
-) -> Result<Command> {
-    Ok(match &settings.directory {
-        Some(directory) => {
-            let words = running.expand(std::slice::from_ref(directory))?;
-            command.directory(Path::new(&words.concat()))
-        }
-        None => command,
-    })
-}
-
-fn run_client(workload: &str, settings: &CommandSettings, command: &Command) -> Result<Output> {
-    let output = command
-        .run_within(Duration::from_secs(settings.limit_seconds))
-        .map_err(|error| match error.kind() {
-            Kind::Bench => Error::bench(format!("workload {workload}: {}", error.message())).hint(
-                "raise `limit_seconds` in [command] of the workload if the client needs more time",
-            ),
-            _ => error,
-        })?;
-    if output.success() {
-        return Ok(output);
-    }
-    Err(Error::bench(format!(
-        "workload {workload}: the client {}",
-        output.describe_exit()
-    ))
-    .details(output.tail(8))
-    .hint(format!("the command was: {}", command.shown())))
-}
-
-/// Runs the `prepare` command on a server that was just started.
-pub(super) fn prepare(workload: &str, settings: &CommandSettings, running: &Running) -> Result<()> {
-    match &settings.prepare {
-        None => Ok(()),
-        Some(words) => {
-            // Processes that it leaves running are part of the server.
-            let command = command(settings, words, running)?.belonging_to(&running.mark());
-            let done = run_client(workload, settings, &command).map(drop);
-            done.map_err(|error| own_failure(words, running, error))
-        }
     }
 }
 
@@ -290,58 +289,6 @@ struct Slice {
     time: f32,
     cpu: Option<f32>,
     operations: BTreeMap<String, OperationTime>,
-}
-
-pub(super) fn interleave(
-    environment: &Environment,
-    servers: &mut [(Point, Running)],
-    item: &TimedBlock<'_>,
-    settings: &CommandSettings,
-) -> Result<BlockSlices, ClientFailure> {
-    let patterns = Patterns::new(settings).map_err(|bad| Error::usage(bad.message))?;
-    let workload = &item.workload.name;
-    let mut commands = Vec::with_capacity(servers.len());
-    for (_, running) in servers.iter() {
-        let command = client_command(settings, &settings.run, running)?;
-        commands.push(environment.placement().client(command, settings.threads));
-        environment
-            .placement()
-            .settle(running.pid(), settings.threads);
-    }
-    let mut slice = |index: usize, _: u64| -> Result<Slice, ClientFailure> {
-        let (point, running) = &servers[index];
-        let named = |error| ClientFailure {
-            point: Some(*point),
-            error: own_failure(&settings.run, running, error),
-        };
-        let before = running.processor_time();
-        let output = run_client(workload, settings, &commands[index]).map_err(named)?;
-        let after = running.processor_time();
-        item.look_at_client(&output);
-        let report = ClientReport::read(&output, &patterns, settings.transactions, workload)
-            .map_err(|fault| item.workload.settings.locate(&[fault.key], fault.error))
-            .map_err(named)?;
-        Ok(Slice {
-            time: (report.seconds * 1e9) as f32,
-            cpu: before
-                .zip(after)
-                .and_then(|(before, after)| after.checked_sub(before))
-                .filter(|spent| !spent.is_zero())
-                .map(|spent| spent.as_nanos() as f32),
-            operations: report.operations,
-        })
-    };
-    let mut random = StdRng::seed_from_u64(item.seed);
-    let warm_up = settings.warm_up;
-    let rounds = rounds(servers.len(), item, warm_up, &mut random, &mut slice)?;
-    let points: Vec<Point> = servers.iter().map(|(point, _)| *point).collect();
-    check_operations(&points, &rounds).map_err(|(point, fault)| {
-        let error = Error::bench(format!("workload {workload}: {fault}"))
-            .hint("check `operations` against the client's output: it must fit each of its lines about an operation");
-        let error = item.workload.settings.locate(&["operations"], error);
-        ClientFailure::at(point)(error)
-    })?;
-    Ok(block_slices(&points, &rounds, settings.transactions.max(1)))
 }
 
 /// Checks that all slices of a point have the same operations; otherwise returns the point and the fault.

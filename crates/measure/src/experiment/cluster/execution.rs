@@ -8,32 +8,21 @@ use serde::{Deserialize, Serialize};
 use super::files::BlockTask;
 use super::worker::Here;
 use super::{ask, digest_of};
-use crate::experiment::machine::{ExecutionQuestion, ThisMachine};
+use crate::experiment::machine::ExecutionQuestion;
 use crate::task::{self, TaskKind};
-use perfquilt_build::ChangedCode;
 use perfquilt_cluster::scheduler::Scheduler;
 use perfquilt_cluster::tasks::ResultVerdict;
 use perfquilt_config::workspace::Workspace;
-use perfquilt_model::error::{Error, Result};
-use perfquilt_model::point::Point;
+use perfquilt_model::error::Result;
+use perfquilt_model::failure::Failure;
 use perfquilt_model::progress::Progress;
-
-/// An [`ExecutionQuestion`] as it is stored in a file.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct PackedQuestion {
-    point: Point,
-    code: ChangedCode,
-    workload: String,
-    seconds: f64,
-}
 
 /// Questions for one machine.
 #[derive(Debug, Serialize, Deserialize)]
 struct ExecutionTask {
     #[serde(flatten)]
     task: BlockTask,
-    questions: Vec<PackedQuestion>,
+    questions: Vec<ExecutionQuestion>,
 }
 
 /// Returns for each question whether the workload executes the code, as the machines of the cluster find; `None` where
@@ -42,25 +31,19 @@ pub(in crate::experiment) fn executes(
     ws: &Workspace,
     scheduler: &dyn Scheduler,
     task: &BlockTask,
-    questions: &[ExecutionQuestion<'_>],
+    questions: &[ExecutionQuestion],
     progress: &dyn Progress,
 ) -> Result<Vec<Option<bool>>> {
     let machines = usize::try_from(ws.config.cluster.machines.get()).unwrap_or(usize::MAX);
     let size = questions.len().div_ceil(machines).max(1);
     let mut files = BTreeMap::new();
     for (number, chunk) in (0_u32..).zip(questions.chunks(size)) {
-        let pack = |question: &ExecutionQuestion<'_>| PackedQuestion {
-            point: question.point,
-            code: question.code.clone(),
-            workload: question.workload.name.clone(),
-            seconds: question.seconds,
-        };
         let bytes = task::to_bytes(&ExecutionTask {
             task: BlockTask {
                 kind: TaskKind::Execution,
                 ..task.clone()
             },
-            questions: chunk.iter().map(pack).collect(),
+            questions: chunk.to_vec(),
         })?;
         files.insert(number, bytes);
     }
@@ -69,22 +52,18 @@ pub(in crate::experiment) fn executes(
         digest_of(files.values().flatten().copied().collect::<Vec<u8>>())
     );
     let mut answers: BTreeMap<u32, Vec<Option<bool>>> = BTreeMap::new();
-    ask(
-        ws,
-        scheduler,
-        (&name, &files),
-        progress,
-        &mut |number, found| match found {
-            Ok(found) => {
-                answers.insert(number, found);
-                ResultVerdict::Done
-            }
-            Err(failure) => {
-                progress.warn(&failure.message);
-                ResultVerdict::Retry
-            }
-        },
-    )?;
+    let tasks = (name.as_str(), &files);
+    let mut take = |number, found: Result<Vec<Option<bool>>, Failure>| match found {
+        Ok(found) => {
+            answers.insert(number, found);
+            ResultVerdict::Done
+        }
+        Err(failure) => {
+            progress.warn(&failure.cut().message);
+            ResultVerdict::Retry
+        }
+    };
+    ask(ws, scheduler, tasks, progress, &mut take)?;
     let found = (0_u32..)
         .zip(questions.chunks(size))
         .flat_map(|(number, chunk)| match answers.remove(&number) {
@@ -102,21 +81,5 @@ pub fn answer_execution(path: &Path, progress: &dyn Progress) -> Result<()> {
 
 fn find_out(task: &ExecutionTask, progress: &dyn Progress) -> Result<Vec<Option<bool>>> {
     let here = Here::open(&task.task)?;
-    let setup = here.setup(&task.task)?;
-    let workload = |name: &String| {
-        let mut found = here.workloads.iter();
-        found
-            .find(|workload| workload.name == *name)
-            .ok_or_else(|| Error::usage(format!("there is no workload {name:?}")))
-    };
-    let questions = task.questions.iter().map(|packed| {
-        Ok(ExecutionQuestion {
-            point: packed.point,
-            code: &packed.code,
-            workload: workload(&packed.workload)?,
-            seconds: packed.seconds,
-        })
-    });
-    let questions: Vec<ExecutionQuestion<'_>> = questions.collect::<Result<_>>()?;
-    ThisMachine::new(&here.ws, setup, progress)?.executes(&questions)
+    here.machine(progress)?.executes(&task.questions)
 }

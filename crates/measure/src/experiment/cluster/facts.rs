@@ -12,6 +12,7 @@ use perfquilt_cluster::scheduler::Scheduler;
 use perfquilt_cluster::tasks::ResultVerdict;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
+use perfquilt_model::failure::Failure;
 use perfquilt_model::progress::Progress;
 
 /// The question.
@@ -41,7 +42,7 @@ pub(in crate::experiment) fn facts(
     let name = format!("facts-{}", digest_of(asker));
     let tasks = BTreeMap::from([(0, question)]);
     let step = progress.begin("ask a machine of the cluster what it measures with", None);
-    let mut answer = None;
+    let mut answer: Option<Result<Facts, Failure>> = None;
     ask(ws, scheduler, (&name, &tasks), progress, &mut |_, found| {
         answer = Some(found);
         ResultVerdict::Done
@@ -51,7 +52,7 @@ pub(in crate::experiment) fn facts(
             step.finish("");
             Ok(facts)
         }
-        Some(Err(failure)) => Err(failure.into()),
+        Some(Err(failure)) => Err(failure.cut().into()),
         None => Err(Error::bench("no machine of the cluster answers").hint(format!(
             "every job ended without having run `PROGRAM worker FILE` to its end, on a machine that sees {}; \
              `perfquilt doctor --on {on}` checks the cluster",

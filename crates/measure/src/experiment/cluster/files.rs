@@ -8,14 +8,11 @@ use serde::{Deserialize, Serialize};
 use crate::experiment::executor::{BlockJob, Event, Place};
 use crate::experiment::machine::Setup;
 use crate::experiment::plan::{Block, BlockKind};
-use crate::experiment::servers::Servers;
+use crate::experiment::spec::Spec;
 use crate::task::{SCHEMA, TaskKind};
 use perfquilt_bench::workload::workload_identity;
-use perfquilt_config::Layouts;
-use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::failure::Failure;
-use perfquilt_model::observation::{ExperimentHeader, Meter, UnexecutedPatch};
 use perfquilt_model::point::Point;
 use perfquilt_system::files::read_untrusted;
 
@@ -34,18 +31,10 @@ pub(in crate::experiment) struct BlockTask {
     pub workspace: PathBuf,
     pub cache: PathBuf,
     pub preset: String,
-    /// With the harness that the worker's must equal.
-    pub header: ExperimentHeader,
-    pub unexecuted: Vec<UnexecutedPatch>,
     /// The identities of the workloads, which the worker's must equal.
     pub workloads: BTreeMap<String, String>,
-    pub layouts: Layouts,
-    pub servers: Servers,
-    pub block_seconds: f64,
-    pub binary: Option<String>,
-    pub count_meters: Vec<Meter>,
-    pub reads_storage: bool,
-    pub most_servers: usize,
+    #[serde(flatten)]
+    pub setup: Setup,
     pub blocks: Vec<BlockJob>,
     /// The folder for results.
     pub results: PathBuf,
@@ -54,33 +43,23 @@ pub(in crate::experiment) struct BlockTask {
 impl BlockTask {
     /// Returns a task without blocks of the experiment with this key, whose blocks `setup` measures.
     pub(in crate::experiment) fn empty(
-        ws: &Workspace,
-        (experiment, preset): (&str, &str),
-        header: &ExperimentHeader,
-        setup: &Setup<'_>,
-        (layouts, unexecuted): (Layouts, &[UnexecutedPatch]),
+        spec: &Spec<'_>,
+        experiment: &str,
+        setup: Setup,
     ) -> Result<Self> {
-        let workloads = setup.workloads.iter().map(|workload| {
-            let identity = workload_identity(ws, workload)?;
+        let workloads = spec.workloads.iter().map(|workload| {
+            let identity = workload_identity(spec.ws, workload)?;
             Ok((workload.name.clone(), identity))
         });
         Ok(BlockTask {
             kind: TaskKind::Blocks,
             schema: SCHEMA,
             experiment: experiment.to_owned(),
-            workspace: ws.root().to_path_buf(),
-            cache: ws.cache().to_path_buf(),
-            preset: preset.to_owned(),
-            header: header.clone(),
-            unexecuted: unexecuted.to_vec(),
+            workspace: spec.ws.root().to_path_buf(),
+            cache: spec.ws.cache().to_path_buf(),
+            preset: spec.preset.name.clone(),
             workloads: workloads.collect::<Result<_>>()?,
-            layouts,
-            servers: setup.servers.clone(),
-            block_seconds: setup.block_seconds,
-            binary: setup.binary.clone(),
-            count_meters: setup.count_meters.clone(),
-            reads_storage: setup.reads_storage,
-            most_servers: setup.most_servers,
+            setup,
             blocks: Vec::new(),
             results: PathBuf::new(),
         })
@@ -151,12 +130,6 @@ impl BlockFile {
             Event::WorkloadFailed { workload, error } => Some((workload.as_str(), error)),
             _ => None,
         })
-    }
-
-    /// Returns the file's bytes.
-    pub(super) fn to_bytes(&self) -> Result<Vec<u8>> {
-        serde_json::to_vec(self)
-            .map_err(|error| Error::internal(format!("cannot write a block's result: {error}")))
     }
 
     /// Reads the result of `block`; `None` if there is none yet.

@@ -103,6 +103,9 @@ fn key_of(block: &Block) -> BlockKey {
     (block.kind, block.number)
 }
 
+/// The machines that reported something.
+type Reports<K> = BTreeMap<K, BTreeSet<String>>;
+
 /// The events that lanes wait for.
 #[derive(Default)]
 struct Waiting {
@@ -121,9 +124,9 @@ struct Waiting {
     /// When the scheduler was asked last.
     looked: Option<Instant>,
     /// The machines on which a point's server failed.
-    failures: BTreeMap<Point, BTreeSet<String>>,
+    failures: Reports<Point>,
     /// The machines on which a workload failed.
-    failed_workloads: BTreeMap<String, BTreeSet<String>>,
+    failed_workloads: Reports<String>,
     /// The tasks of which a block failed as a whole: on which machines, and how.
     faults: BTreeMap<u32, BTreeMap<String, Failure>>,
 }
@@ -158,7 +161,7 @@ pub(super) fn configured(ws: &Workspace, name: &str) -> Result<Box<dyn Scheduler
 }
 
 /// Returns jobs without tasks, called `name`, whose files are in a folder of the same name.
-pub(crate) fn jobs(ws: &Workspace, name: &str) -> Result<JobArray> {
+fn jobs(ws: &Workspace, name: &str) -> Result<JobArray> {
     let config = &ws.config.cluster;
     let folder = ws.root().join(&config.folder).join(name);
     std::fs::create_dir_all(&folder).map_err(|error| Error::io("create", &folder, &error))?;
@@ -183,24 +186,25 @@ fn digest_of(text: impl AsRef<[u8]>) -> String {
     hex::encode(Sha256::digest(text))[..KEY_LENGTH].to_owned()
 }
 
-/// Runs `tasks` in jobs called `name`, and passes each answer to `take`, which may request a retry.
-fn ask<T: DeserializeOwned>(
+/// Runs `tasks` in jobs called `name`, and passes each answer to `take`, which may request a retry. Returns the tasks that are
+/// lost.
+pub(crate) fn ask<T: DeserializeOwned>(
     ws: &Workspace,
     scheduler: &dyn Scheduler,
     (name, tasks): (&str, &BTreeMap<u32, Vec<u8>>),
     progress: &dyn Progress,
-    take: &mut dyn FnMut(u32, Result<T, Failure>) -> ResultVerdict,
-) -> Result<()> {
+    take: &mut dyn FnMut(u32, T) -> ResultVerdict,
+) -> Result<BTreeSet<u32>> {
     let array = jobs(ws, name)?;
     let folder = array.folder.clone();
-    let asked = tasks::run(scheduler, array, tasks, progress, &mut |number, bytes| {
-        let answer: Result<T, Failure> = serde_json::from_slice(bytes)
+    let lost = tasks::run(scheduler, array, tasks, progress, &mut |number, bytes| {
+        let answer: T = serde_json::from_slice(bytes)
             .map_err(|error| Error::usage(format!("a machine's answer is damaged: {error}")))?;
-        Ok(take(number, answer.map_err(Failure::cut)))
+        Ok(take(number, answer))
     });
     // A folder that cannot be removed disturbs nobody.
     let _ = std::fs::remove_dir_all(&folder);
-    asked.map(drop)
+    lost
 }
 
 /// Describes the machines of a scheduler for the record of an experiment.
@@ -302,9 +306,7 @@ impl<'a> Cluster<'a> {
                     blocks,
                     ..self.template.clone()
                 };
-                let text = serde_json::to_vec(&task)
-                    .map_err(|error| Error::internal(format!("cannot write a task: {error}")))?;
-                write_file(&path, &text)?;
+                write_file(&path, &task::to_bytes(&task)?)?;
             }
             dispatch.add(number);
             submitted.insert(number, asked);
@@ -455,17 +457,19 @@ impl<'a> Cluster<'a> {
         waiting: &mut Waiting,
         file: &'f BlockFile,
     ) -> Option<(&'f str, &'f Error)> {
-        let least = AGREEING_MACHINES.min(self.machines);
-        let mut unconfirmed = None;
-        for (workload, error) in file.failed_workloads() {
-            let machines = waiting.failed_workloads.entry(workload.to_owned());
-            let machines = machines.or_default();
-            machines.insert(file.machine().to_owned());
-            if machines.len() < least {
-                unconfirmed = Some((workload, error));
-            }
-        }
-        unconfirmed
+        let mut failed: Vec<_> = file.failed_workloads().collect();
+        failed.retain(|(workload, _)| {
+            let reports = &mut waiting.failed_workloads;
+            !self.agree(reports, (*workload).to_owned(), file.machine())
+        });
+        failed.pop()
+    }
+
+    /// Adds a machine's report of `what`. Returns whether enough machines have reported it.
+    fn agree<K: Ord>(&self, reports: &mut Reports<K>, what: K, machine: &str) -> bool {
+        let machines = reports.entry(what).or_default();
+        machines.insert(machine.to_owned());
+        machines.len() >= AGREEING_MACHINES.min(self.machines)
     }
 
     /// Waits for the result of a block; `None` when it was lost.
@@ -495,14 +499,6 @@ impl<'a> Cluster<'a> {
             self.changed.notify_all();
             looked?;
         }
-    }
-
-    /// Returns whether a point is to be left out: its server failed on two machines.
-    fn is_confirmed(&self, point: Point, machine: &str) -> bool {
-        let mut waiting = self.waiting();
-        let machines = waiting.failures.entry(point).or_default();
-        machines.insert(machine.to_owned());
-        machines.len() >= AGREEING_MACHINES.min(self.machines)
     }
 }
 
@@ -569,10 +565,12 @@ impl Lane for ClusterLane<'_, '_> {
         };
         let machine = file.machine().to_owned();
         for event in file.into_events(block)? {
-            if let Event::Failed { point, .. } = &event
-                && !self.cluster.is_confirmed(*point, &machine)
-            {
-                continue;
+            // A point whose server failed on one machine alone stays.
+            if let Event::Failed { point, .. } = &event {
+                let reports = &mut self.cluster.waiting().failures;
+                if !self.cluster.agree(reports, *point, &machine) {
+                    continue;
+                }
             }
             report(event)?;
         }

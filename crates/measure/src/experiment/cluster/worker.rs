@@ -7,14 +7,13 @@ use super::files::{BlockFile, BlockTask, result_path};
 use crate::experiment::executor::{BlockJob, Event, Executor};
 use crate::experiment::identity::{Facts, harness};
 use crate::experiment::machine::{Setup, ThisMachine};
-use crate::experiment::servers::{ExperimentServer, add_relinks};
+use crate::experiment::servers::{Server, add_relinks};
 use crate::task;
 use perfquilt_bench::workload::workload_identity;
 use perfquilt_build::is_intact;
 use perfquilt_cluster::exchange::publish;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{BUILD_RECORD, Lanes, Layouts, Workload};
-use perfquilt_judge::attribution::Unexecuted;
 use perfquilt_model::comparable::{Comparable, Part};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
@@ -30,14 +29,7 @@ use perfquilt_system::process::{check_interrupted, check_interrupted_soon};
 pub fn measure_blocks(path: &Path, machine: &str, progress: &dyn Progress) -> Result<()> {
     let task: BlockTask = task::read(path)?;
     let here = Here::open(&task).or_else(|error| tell(&task, machine, error))?;
-    let setup = here
-        .setup(&task)
-        .or_else(|error| tell(&task, machine, error))?;
-    measure(
-        &ThisMachine::new(&here.ws, setup, progress)?,
-        &task,
-        machine,
-    )
+    measure(&here.machine(progress)?, &task, machine)
 }
 
 /// Returns `error`, which keeps this machine from measuring `task`; what is wrong with its servers is published in place of
@@ -53,15 +45,16 @@ fn tell<T>(task: &BlockTask, machine: &str, error: Error) -> Result<T> {
             Vec::new(),
             Some(&error),
         );
-        publish(&path(job), &file.to_bytes()?)?;
+        publish(&path(job), &task::to_bytes(&file)?)?;
     }
     Err(error)
 }
 
 /// The workspace of a task on this machine, which measures as the task's coordinator expects.
 pub(super) struct Here {
-    pub(super) ws: Workspace,
-    pub(super) workloads: Vec<Workload>,
+    ws: Workspace,
+    workloads: Vec<Workload>,
+    setup: Setup,
 }
 
 impl Here {
@@ -76,39 +69,34 @@ impl Here {
             .map(|name| preset.workload(&ws.config, name))
             .collect::<Result<_>>()?;
         check_same(&ws, task, &workloads)?;
-        for server in task.servers.values() {
+        let mut setup = task.setup.clone();
+        for server in setup.servers.values() {
             // Another machine may be clearing the cache.
             caches::pin(&server.dir.join(BUILD_RECORD));
             if server.dir.starts_with(ws.cache()) {
                 check_contents(server)?;
             }
         }
-        Ok(Here { ws, workloads })
+        if setup.layouts != Layouts::Off {
+            add_relinks(&mut setup.servers, setup.layouts).map_err(Error::bench)?;
+        }
+        Ok(Here {
+            ws,
+            workloads,
+            setup,
+        })
     }
 
-    /// Returns what to measure.
-    pub(super) fn setup(&self, task: &BlockTask) -> Result<Setup<'_>> {
-        let mut servers = task.servers.clone();
-        if task.layouts != Layouts::Off {
-            add_relinks(&mut servers, task.layouts).map_err(Error::bench)?;
-        }
-        Ok(Setup {
-            servers,
-            workloads: self.workloads.iter().collect(),
-            block_seconds: task.block_seconds,
-            release: task.header.release.clone(),
-            binary: task.binary.clone(),
-            count_meters: task.count_meters.clone(),
-            reads_storage: task.reads_storage,
-            most_servers: task.most_servers,
-            lanes: Lanes::Auto,
-            unexecuted: Unexecuted::of(&task.header, &task.unexecuted),
-        })
+    /// Prepares this machine for measuring the task.
+    pub(super) fn machine<'h>(&'h self, progress: &'h dyn Progress) -> Result<ThisMachine<'h>> {
+        let workloads = self.workloads.iter().collect();
+        let setup = self.setup.clone();
+        ThisMachine::new(&self.ws, workloads, Lanes::Auto, setup, progress)
     }
 }
 
 /// Checks that a server in the cache is what the coordinator built.
-fn check_contents(server: &ExperimentServer) -> Result<()> {
+fn check_contents(server: &Server) -> Result<()> {
     if is_intact(&server.dir) {
         return Ok(());
     }
@@ -120,10 +108,10 @@ fn check_contents(server: &ExperimentServer) -> Result<()> {
 
 /// Refuses a task whose values would not be comparable with those of other machines.
 fn check_same(ws: &Workspace, task: &BlockTask, workloads: &[Workload]) -> Result<()> {
-    let facts = Facts::here(!task.count_meters.is_empty())?;
-    let harness = harness(ws, &facts.counter, task.layouts)?;
+    let facts = Facts::here(!task.setup.count_meters.is_empty())?;
+    let harness = harness(ws, &facts.counter, task.setup.layouts)?;
     let mut here = Comparable::new(&facts.machine, &harness, "", "");
-    let mut there = Comparable::of(&task.header);
+    let mut there = Comparable::of(&task.setup.header);
     for workload in workloads {
         let part = Part::Workload(workload.name.clone());
         here = here.with(part, workload_identity(ws, workload)?);
@@ -192,7 +180,7 @@ fn measure(machine: &ThisMachine<'_>, task: &BlockTask, name: &str) -> Result<()
                             events,
                             error.as_ref(),
                         );
-                        publish(&path, &file.to_bytes()?)?;
+                        publish(&path, &task::to_bytes(&file)?)?;
                         if let Some(error) = error {
                             return Err(error);
                         }

@@ -150,6 +150,12 @@ struct Reader {
 
 impl ReplyReader for Reader {
     fn read<'a>(&mut self, _request: &Request, input: &'a [u8]) -> Result<Progress<'a>, Malformed> {
+        self.advance(input)
+    }
+}
+
+impl Reader {
+    fn advance<'a>(&mut self, input: &'a [u8]) -> Result<Progress<'a>, Malformed> {
         let mut length = 0;
         let mut outcome = self.incomplete.take().unwrap_or(ReplyOutcome::Result);
         while let Some(next) = Message::read(&input[length..])? {
@@ -162,6 +168,10 @@ impl ReplyReader for Reader {
                     if is_fatal(next.body) {
                         return Ok(Progress::complete(length, outcome));
                     }
+                }
+                b'R' if !next.body.starts_with(&[0; 4]) => {
+                    let fault = "the server asks for a password, where its pg_hba.conf should trust local users";
+                    return Err(Malformed(fault.to_owned()));
                 }
                 b'G' | b'W' => {
                     return Err(Malformed(
@@ -182,43 +192,22 @@ impl ReplyReader for Reader {
 /// Sends `out` and reads until the server is ready for a query.
 fn finish(stream: &mut Stream, out: &[u8]) -> CheckedResult<()> {
     stream.send(out)?;
-    let mut failure = None;
+    let mut reader = Reader::default();
     loop {
-        let read = Message::read(stream.received());
-        let read = read.map_err(|malformed| Error::bench(malformed.0))?;
-        let Some(Message { kind, body, length }) = read else {
-            // After a fatal error the server closes the connection.
-            match (stream.receive(), failure) {
-                (Ok(()), unchanged) => failure = unchanged,
-                (Err(_), Some(failure)) => return Err(failure),
-                (Err(error), None) => return Err(error),
-            }
-            continue;
-        };
-        let number = |at: usize| {
-            body.get(at..at + 4)?
-                .try_into()
-                .map(u32::from_be_bytes)
-                .ok()
-        };
-        match kind {
-            b'Z' => {
-                stream.consume(length);
-                return failure.map_or(Ok(()), Err);
-            }
-            b'E' => {
-                let text = String::from_utf8_lossy(error_text(body)).into_owned();
-                failure = Some(Error::bench(format!(
+        let read = reader.advance(stream.received());
+        let Progress { length, outcome } = read.map_err(|malformed| Error::bench(malformed.0))?;
+        let outcome = outcome.map(ReplyOutcome::into_owned);
+        stream.consume(length);
+        match outcome {
+            Some(ReplyOutcome::Error(text)) => {
+                let text = String::from_utf8_lossy(&text);
+                return Err(Error::bench(format!(
                     "the server reported an error: {text}"
                 )));
             }
-            b'R' if number(0) != Some(0) => {
-                let fault = "the server asks for a password, where its pg_hba.conf should trust local users";
-                return Err(Error::bench(fault));
-            }
-            _ => {}
+            Some(_) => return Ok(()),
+            None => stream.receive()?,
         }
-        stream.consume(length);
     }
 }
 
