@@ -49,7 +49,9 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     }
     let input = analyse::open(&arguments.file)?;
     arguments.report.check(context)?;
-    arguments.report.refuse_overwrite(all())?;
+    arguments
+        .report
+        .refuse_overwrite(all().map(PathBuf::as_path))?;
     let ws = context.workspace_if_any()?;
     let usual = report_options::margin(ws.as_ref());
     let margin = |meter| {

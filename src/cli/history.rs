@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use super::Context;
-use super::output_file::{deliver, identity, writable};
+use super::output_file::{deliver, refuse_overwrite, writable};
 use super::pager::PagerStart;
 use super::report_options::{self, choose_format, format_by_suffix};
 use perfquilt_config::workspace::Workspace;
@@ -133,7 +133,7 @@ fn stored_effects(context: &Context, arguments: &Arguments) -> Result<History> {
         let all = attributions.iter().flat_map(|a| &a.workloads);
         let all: BTreeSet<&String> = all.collect();
         if !all.iter().any(|known| *known == workload) {
-            return Err(Error::unknown("workload", workload, all.iter().copied()));
+            return Err(Error::unknown("workload", workload, all));
         }
     }
     Ok(perfquilt_report::history::history(
@@ -212,14 +212,8 @@ fn compared(
     after: &str,
     arguments: &Arguments,
 ) -> Result<Comparison> {
-    if let Some(file) = &arguments.output {
-        let written = identity(file);
-        let is_input = |name: &str| identity(Path::new(name)) == written;
-        if written.is_some() && (is_input(before) || is_input(after)) {
-            let fault = Error::usage("the comparison would overwrite one of its input files");
-            return Err(fault.at(file, None));
-        }
-    }
+    let inputs = [before, after].map(Path::new).into_iter();
+    refuse_overwrite("comparison", arguments.output.as_deref(), inputs)?;
     let ws = context.workspace_if_any()?;
     let names = [before, after];
     let before = read(ws.as_ref(), before)?;
@@ -238,7 +232,7 @@ fn compared(
         let known: Vec<&String> = known.filter(|known| *known != SUITE).collect();
         if !known.contains(&name) {
             let what = "workload of both experiments";
-            return Err(Error::unknown(what, name, known.into_iter()));
+            return Err(Error::unknown(what, name, known));
         }
         compared.tables.retain(|table| table.workload == *name);
     }

@@ -55,8 +55,28 @@ fn folder_of(file: &Path) -> &Path {
     }
 }
 
+/// Checks that writing `what` to the file `output` overwrites none of its `inputs`, of which `-` is standard input.
+pub fn refuse_overwrite<'f>(
+    what: &str,
+    output: Option<&Path>,
+    mut inputs: impl Iterator<Item = &'f Path>,
+) -> Result<()> {
+    let read = |input: &Path| match input.to_str() {
+        Some("-") => identity(Path::new("/dev/stdin")),
+        _ => identity(input),
+    };
+    let written = output.and_then(identity);
+    match output.filter(|_| written.is_some() && inputs.any(|input| read(input) == written)) {
+        Some(output) => {
+            let fault = format!("the {what} would overwrite one of its input files");
+            Err(Error::usage(fault).at(output, None))
+        }
+        None => Ok(()),
+    }
+}
+
 /// Returns device and inode of a plain file.
-pub fn identity(file: &Path) -> Option<(u64, u64)> {
+fn identity(file: &Path) -> Option<(u64, u64)> {
     let found = std::fs::metadata(file).ok()?;
     found.is_file().then(|| (found.dev(), found.ino()))
 }

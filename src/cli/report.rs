@@ -10,7 +10,7 @@ use super::plain::plain;
 use super::report_options::{ReportInput, ReportOptions, show};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::counted::counted;
-use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::error::{Error, Result};
 use perfquilt_report::{Distribution, RequiredInput};
 use perfquilt_results::analyse;
 use perfquilt_store::{ExperimentId, ExperimentSummary, Store};
@@ -81,33 +81,6 @@ pub fn show_stored(
         stored: true,
     };
     show(context, options, &shown, &margin)
-}
-
-/// Prints the report of what was `measured` of an experiment before it `ended` with an error, if there is anything and no
-/// signal ended it; returns `ended`.
-pub fn show_stopped<T>(
-    context: &Context,
-    options: &ReportOptions,
-    workspace: &Workspace,
-    measured: (&Store, Option<ExperimentId>),
-    ended: Result<T>,
-) -> Result<T> {
-    let (store, Some(id)) = measured else {
-        return ended;
-    };
-    match &ended {
-        Err(error) if error.kind() != Kind::Interrupted => {
-            let shown = store.has_observations(id).and_then(|any| {
-                if any {
-                    show_stored(context, options, workspace, store, id)
-                } else {
-                    Ok(())
-                }
-            });
-            context.output.combine(ended, shown)
-        }
-        _ => ended,
-    }
 }
 
 /// Returns the distributions of the slices of all workloads.

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::Context;
 use super::choices::{self, ReportFormat};
-use super::output_file::{deliver, identity, writable};
+use super::output_file::{deliver, refuse_overwrite, writable};
 use super::pager::PagerStart;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::attribution::{Attribution, Verdict};
@@ -91,27 +91,9 @@ impl ReportOptions {
         self.output.as_deref().map_or(Ok(()), writable)
     }
 
-    /// Checks that the report does not overwrite one of its input files; `-` is standard input.
-    pub fn refuse_overwrite<'f>(
-        &self,
-        mut inputs: impl Iterator<Item = &'f PathBuf>,
-    ) -> Result<()> {
-        let Some(output) = &self.output else {
-            return Ok(());
-        };
-        let written = identity(output);
-        let read = |input: &PathBuf| {
-            if input == Path::new("-") {
-                identity(Path::new("/dev/stdin"))
-            } else {
-                identity(input)
-            }
-        };
-        if written.is_some() && inputs.any(|input| read(input) == written) {
-            Err(Error::usage("the report would overwrite one of its input files").at(output, None))
-        } else {
-            Ok(())
-        }
+    /// Checks that the report does not overwrite one of its input files.
+    pub fn refuse_overwrite<'f>(&self, inputs: impl Iterator<Item = &'f Path>) -> Result<()> {
+        refuse_overwrite("report", self.output.as_deref(), inputs)
     }
 
     /// Refuses to write to a terminal what nobody can read there.

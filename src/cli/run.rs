@@ -16,10 +16,9 @@ use super::report_options::ReportOptions;
 use perfquilt_config::Preset;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_measure::experiment::NoiseSource;
-use perfquilt_measure::run::run as run_job;
-use perfquilt_measure::run::{RunForecast, SandboxArea, foresee, run_servers, series_of};
+use perfquilt_measure::run::{RunForecast, RunJob, SandboxArea, series_of};
 use perfquilt_model::counted::counted;
-use perfquilt_model::error::{Error, Result};
+use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::failure::Failure;
 use perfquilt_model::point::Point;
 use perfquilt_results::outcome::{self, RunStart};
@@ -113,7 +112,7 @@ impl Arguments {
 /// Runs `perfquilt run`.
 ///
 /// # Errors
-/// Those of [`perfquilt_measure::run::run`]; after the report, the error of the last point that failed; those
+/// Those of [`RunJob::run`]; after the report, the error of the last point that failed; those
 /// requested by `--fail-on`.
 pub fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode> {
     if arguments.dry_run {
@@ -155,7 +154,13 @@ fn dry_run(context: &Context, arguments: &Arguments) -> Result<()> {
     let progress = context.output.progress();
     let release = measuring.release.as_deref();
     let request = measuring.request(&preset, None);
-    let found = foresee(&ws, &preset, release, &request, progress)?;
+    let job = RunJob {
+        ws: &ws,
+        preset: &preset,
+        wanted: &request,
+        progress,
+    };
+    let found = job.foresee(release)?;
     let budget = request.budget.map(|budget| budget.duration.as_secs_f64());
     if let Some(warning) = budget.and_then(|budget| found.forecast.over_budget(budget)) {
         progress.warn(&warning);
@@ -452,13 +457,17 @@ fn run_directly(
     target: Option<(&Path, &RunStart)>,
 ) -> Result<()> {
     let measuring = &arguments.measuring;
-    let release = measuring.release.as_deref();
-    let progress = context.output.progress();
     let request = measuring.request(preset, Some(arguments.command()));
+    let job = RunJob {
+        ws,
+        preset,
+        wanted: &request,
+        progress: context.output.progress(),
+    };
     let outcome = if arguments.names_servers() {
-        run_servers(ws, preset, &arguments.servers, &request, progress)
+        job.run_servers(&arguments.servers)
     } else {
-        run_job(ws, preset, release, &request, progress)
+        job.run(measuring.release.as_deref())
     };
     let outcome = match outcome {
         Ok(outcome) => outcome,
@@ -475,12 +484,19 @@ fn run_directly(
         }
         None => Ok(()),
     };
+    let id = outcome.experiment;
+    let show = || report::show_stored(context, &arguments.report, ws, &store, id);
     if let Some(error) = outcome.stopped {
-        let measured = (&store, Some(outcome.experiment));
-        let failed = report::show_stopped(context, &arguments.report, ws, measured, Err(error));
+        // What was measured before is worth a report, unless a signal ended it.
+        let is_shown = match error.kind() {
+            Kind::Interrupted => Ok(false),
+            _ => store.has_observations(id),
+        };
+        let shown = is_shown.and_then(|is_shown| if is_shown { show() } else { Ok(()) });
+        let failed = context.output.combine(Err(error), shown);
         return context.output.combine(failed, written);
     }
-    let judged = report::show_stored(context, &arguments.report, ws, &store, outcome.experiment);
+    let judged = show();
     // Build errors come last, so that they determine the exit code.
     let points = outcome.failed.into_iter().chain(outcome.build_errors);
     let errors = judged

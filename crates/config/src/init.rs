@@ -94,11 +94,8 @@ fn without_patches(content: &str) -> String {
 pub fn template(server: &str) -> Result<&'static Template> {
     let template = TEMPLATES.iter().find(|template| template.server == server);
     template.ok_or_else(|| {
-        let names: Vec<String> = TEMPLATES
-            .iter()
-            .map(|template| template.server.to_owned())
-            .collect();
-        Error::unknown("template for the server", server, names.iter())
+        let names = TEMPLATES.iter().map(|template| template.server);
+        Error::unknown("template for the server", server, names)
     })
 }
 

@@ -50,7 +50,6 @@ pub use profiled::FreshLinks;
 pub use rebased::build_rebased;
 pub use sandboxed::SandboxArea;
 pub use server_tests::{TestedPoint, new_failures, test_points};
-pub use servers::run_servers;
 pub use training::{builder, builder_on};
 
 /// A series applied to a release.
@@ -288,33 +287,201 @@ impl MeasuredRun {
     }
 }
 
-/// Runs the main job: `preset` on the `wanted` points of `release` (`None`: the current one). Takes existing
-/// results from the caches and the store.
-///
-/// # Errors
-/// The errors of its steps; points that cannot be built or measured are in the outcome instead, as
-/// long as the bare release can.
-pub fn run(
-    ws: &Workspace,
-    preset: &Preset,
-    release: Option<&str>,
-    wanted: &RunRequest,
-    progress: &dyn Progress,
-) -> Result<MeasuredRun> {
-    let prepared = prepare(ws, release, progress)?;
-    let points = wanted.points(&prepared)?;
-    // A fault of the server's section should not wait until everything is built.
-    server::adapter(ws)?;
-    let how = (preset.recipe.as_str(), preset.on.as_deref());
-    let built = build_points(ws, &prepared, how, &points, progress)?;
-    let tests = if preset.test {
-        test_built(ws, &prepared, &preset.recipe, &built, progress)?
-    } else {
-        TestFailures::default()
-    };
-    let mut outcome = measure(ws, preset, &prepared, built, wanted, progress)?;
-    outcome.tests = tests;
-    Ok(outcome)
+/// The main job: what is measured, with which settings, and who is told.
+#[derive(Clone, Copy)]
+pub struct RunJob<'a> {
+    /// The workspace.
+    pub ws: &'a Workspace,
+    /// The settings.
+    pub preset: &'a Preset,
+    /// The points and effects.
+    pub wanted: &'a RunRequest,
+    /// Receives the progress.
+    pub progress: &'a dyn Progress,
+}
+
+impl RunJob<'_> {
+    /// Measures the points of `release` (`None`: the current one). Takes existing results from the caches and the store.
+    ///
+    /// # Errors
+    /// The errors of its steps; points that cannot be built or measured are in the outcome instead, as
+    /// long as the bare release can.
+    pub fn run(&self, release: Option<&str>) -> Result<MeasuredRun> {
+        let (ws, preset) = (self.ws, self.preset);
+        let prepared = prepare(ws, release, self.progress)?;
+        let points = self.wanted.points(&prepared)?;
+        // A fault of the server's section should not wait until everything is built.
+        server::adapter(ws)?;
+        let how = (preset.recipe.as_str(), preset.on.as_deref());
+        let built = build_points(ws, &prepared, how, &points, self.progress)?;
+        let tests = if preset.test {
+            self.test(&prepared, &built)?
+        } else {
+            TestFailures::default()
+        };
+        let mut outcome = self.measure(&prepared, built)?;
+        outcome.tests = tests;
+        Ok(outcome)
+    }
+
+    /// Returns the forecast of [`RunJob::run`]. Applies the series, and builds and measures nothing.
+    pub fn foresee(&self, release: Option<&str>) -> Result<RunForecast> {
+        let (ws, preset, wanted) = (self.ws, self.preset, self.wanted);
+        let prepared = prepare(ws, release, self.progress)?;
+        let builder = builder(ws, &preset.recipe, &prepared)?;
+        let mut points = Vec::new();
+        let mut unbuilt = Vec::new();
+        for point in wanted.points(&prepared)? {
+            let tree = match prepared.stack.tree(point) {
+                // A patch that others stand on has no such point.
+                Err(error) if is_separate(point) && error.kind() == Kind::Series => continue,
+                tree => tree?,
+            };
+            let built = builder.cached(&tree);
+            if built.is_none() {
+                unbuilt.push(point);
+            }
+            points.push((point, built.map(|built| built.identity)));
+        }
+        let mut header = ExperimentHeader::new(&prepared.release.name, &preset.recipe);
+        let patches = prepared.series.patches();
+        header.series = patches.iter().map(|patch| patch.name.clone()).collect();
+        let budget = wanted.budget.map(|budget| budget.duration);
+        let question = experiment::Foreseen {
+            points: &points,
+            time_unexecuted: wanted.time_unexecuted,
+            budget,
+        };
+        let (mut forecast, is_measured) = experiment::foresee(ws, preset, &question, header)?;
+        if patches.is_empty() {
+            // There is nothing to compare the release with.
+            forecast = Forecast {
+                blocks: 0,
+                most_blocks: 0,
+                count_blocks: 0,
+                seconds: 0.0,
+                ..forecast
+            };
+        }
+        Ok(RunForecast {
+            release: prepared.release.name.clone(),
+            unbuilt,
+            is_measured,
+            forecast,
+        })
+    }
+
+    /// Runs the server's own tests at the points of the series that were built. A suite that does not run is no reason not
+    /// to measure.
+    fn test(&self, prepared: &Prepared, built: &[BuiltPoint]) -> Result<TestFailures> {
+        let has_server = |built: &&BuiltPoint| built.built.is_ok();
+        let points: Vec<Point> = built
+            .iter()
+            .filter(has_server)
+            .map(|built| built.point)
+            .filter(|point| !is_separate(*point))
+            .collect();
+        if !points.contains(&Point::BASE) {
+            return Ok(TestFailures::default());
+        }
+        let recipe = &self.preset.recipe;
+        match test_points(self.ws, prepared, recipe, &points, self.progress) {
+            Ok(tested) => Ok(TestFailures {
+                new: new_failures(&tested),
+                lacking: tested
+                    .into_iter()
+                    .filter_map(|tested| Some((Some(tested.point), tested.tests.err()?)))
+                    .collect(),
+            }),
+            Err(error) if matches!(error.kind(), Kind::Interrupted | Kind::Usage) => Err(error),
+            Err(error) => {
+                let fault = format!("the server's own tests did not run: {error}");
+                self.progress.warn(&fault);
+                Ok(TestFailures {
+                    lacking: vec![(None, error)],
+                    new: None,
+                })
+            }
+        }
+    }
+
+    fn measure(&self, prepared: &Prepared, built: Vec<BuiltPoint>) -> Result<MeasuredRun> {
+        let (ws, preset) = (self.ws, self.preset);
+        let patches = prepared.series.patches();
+        let mut header = ExperimentHeader::new(&prepared.release.name, &preset.recipe);
+        header.series = patches.iter().map(|patch| patch.name.clone()).collect();
+        header.titles = patches.iter().map(|patch| patch.title.clone()).collect();
+        header.command.clone_from(&self.wanted.command);
+        let mut measurable = BTreeMap::new();
+        let mut build_errors = Vec::new();
+        for point in built {
+            match point.built {
+                Ok(server) => {
+                    measurable.insert(point.point, server);
+                }
+                Err(error) if point.point == Point::BASE => return Err(error),
+                Err(error) if is_separate(point.point) => {
+                    let reason = error.message().to_owned();
+                    header.failed.insert(point.point, reason);
+                }
+                Err(error) => {
+                    header.failed.insert(point.point, error.to_string());
+                    build_errors.push((point.point, error));
+                }
+            }
+        }
+        reach::describe(ws, prepared, &measurable, &mut header)?;
+        let binary = ws.config.recipe(&preset.recipe)?.binary.as_deref();
+        let builds = measurable.iter();
+        let builds: Vec<PointBuild> = builds
+            .map(|(point, server)| server.record(*point, binary))
+            .collect();
+        let servers = measurable.iter();
+        let servers = servers.map(|(&point, built)| (point, Server::new(point, built, &header)));
+        let servers = servers.collect();
+        Ok(MeasuredRun {
+            build_errors,
+            ..self.measure_points(header, &servers, &builds)?
+        })
+    }
+
+    /// Measures built points with the settings of `preset`, and stores the observations and the records of their builds.
+    fn measure_points(
+        &self,
+        header: ExperimentHeader,
+        servers: &Servers,
+        builds: &[PointBuild],
+    ) -> Result<MeasuredRun> {
+        let ws = self.ws;
+        let store = Store::open(&ws.results())?;
+        let request = experiment::ExperimentRequest {
+            servers,
+            reuse: if ws.answers().is_fresh() {
+                ReusePolicy::Repeat
+            } else {
+                ReusePolicy::Reuse
+            },
+            time_unexecuted: self.wanted.time_unexecuted,
+            budget: self.wanted.budget,
+        };
+        let measured = experiment::run(ws, self.preset, &request, header, &store, self.progress);
+        let (experiment, failed, stopped) = match measured {
+            Ok(outcome) => (outcome.id, outcome.failed, None),
+            Err(error) => match store.current() {
+                Some(experiment) => (experiment, experiment::Failed::default(), Some(error)),
+                None => return Err(error),
+            },
+        };
+        store.record_builds(experiment, builds)?;
+        Ok(MeasuredRun {
+            experiment,
+            build_errors: Vec::new(),
+            failed: failed.points.into_iter().collect(),
+            failed_workloads: failed.workloads.into_values().collect(),
+            stopped,
+            tests: TestFailures::default(),
+        })
+    }
 }
 
 /// Why tests of a run have no results, and the error that names those that newly fail.
@@ -324,44 +491,6 @@ pub struct TestFailures {
     pub lacking: Vec<(Option<Point>, Error)>,
     /// The patches with which tests newly fail.
     pub new: Option<Error>,
-}
-
-/// Runs the server's own tests at the points of the series that were built. A suite that does not run is no reason not
-/// to measure.
-fn test_built(
-    ws: &Workspace,
-    prepared: &Prepared,
-    recipe: &str,
-    built: &[BuiltPoint],
-    progress: &dyn Progress,
-) -> Result<TestFailures> {
-    let has_server = |built: &&BuiltPoint| built.built.is_ok();
-    let points: Vec<Point> = built
-        .iter()
-        .filter(has_server)
-        .map(|built| built.point)
-        .filter(|point| !is_separate(*point))
-        .collect();
-    if !points.contains(&Point::BASE) {
-        return Ok(TestFailures::default());
-    }
-    match test_points(ws, prepared, recipe, &points, progress) {
-        Ok(tested) => Ok(TestFailures {
-            new: new_failures(&tested),
-            lacking: tested
-                .into_iter()
-                .filter_map(|tested| Some((Some(tested.point), tested.tests.err()?)))
-                .collect(),
-        }),
-        Err(error) if matches!(error.kind(), Kind::Interrupted | Kind::Usage) => Err(error),
-        Err(error) => {
-            progress.warn(&format!("the server's own tests did not run: {error}"));
-            Ok(TestFailures {
-                lacking: vec![(None, error)],
-                new: None,
-            })
-        }
-    }
 }
 
 /// A run as it is expected to be.
@@ -376,58 +505,6 @@ pub struct RunForecast {
     /// The measurements.
     #[serde(flatten)]
     pub forecast: Forecast,
-}
-
-/// Returns the forecast of [`run`]. Applies the series, and builds and measures nothing.
-pub fn foresee(
-    ws: &Workspace,
-    preset: &Preset,
-    release: Option<&str>,
-    wanted: &RunRequest,
-    progress: &dyn Progress,
-) -> Result<RunForecast> {
-    let prepared = prepare(ws, release, progress)?;
-    let builder = builder(ws, &preset.recipe, &prepared)?;
-    let mut points = Vec::new();
-    let mut unbuilt = Vec::new();
-    for point in wanted.points(&prepared)? {
-        let tree = match prepared.stack.tree(point) {
-            // A patch that others stand on has no such point.
-            Err(error) if is_separate(point) && error.kind() == Kind::Series => continue,
-            tree => tree?,
-        };
-        let built = builder.cached(&tree);
-        if built.is_none() {
-            unbuilt.push(point);
-        }
-        points.push((point, built.map(|built| built.identity)));
-    }
-    let mut header = ExperimentHeader::new(&prepared.release.name, &preset.recipe);
-    let patches = prepared.series.patches();
-    header.series = patches.iter().map(|patch| patch.name.clone()).collect();
-    let budget = wanted.budget.map(|budget| budget.duration);
-    let question = experiment::Foreseen {
-        points: &points,
-        time_unexecuted: wanted.time_unexecuted,
-        budget,
-    };
-    let (mut forecast, is_measured) = experiment::foresee(ws, preset, &question, header)?;
-    if patches.is_empty() {
-        // There is nothing to compare the release with.
-        forecast = Forecast {
-            blocks: 0,
-            most_blocks: 0,
-            count_blocks: 0,
-            seconds: 0.0,
-            ..forecast
-        };
-    }
-    Ok(RunForecast {
-        release: prepared.release.name.clone(),
-        unbuilt,
-        is_measured,
-        forecast,
-    })
 }
 
 /// The kinds of effects of a patch.
@@ -483,89 +560,4 @@ impl RunRequest {
         points.dedup();
         Ok(points)
     }
-}
-
-fn measure(
-    ws: &Workspace,
-    preset: &Preset,
-    prepared: &Prepared,
-    built: Vec<BuiltPoint>,
-    wanted: &RunRequest,
-    progress: &dyn Progress,
-) -> Result<MeasuredRun> {
-    let patches = prepared.series.patches();
-    let mut header = ExperimentHeader::new(&prepared.release.name, &preset.recipe);
-    header.series = patches.iter().map(|patch| patch.name.clone()).collect();
-    header.titles = patches.iter().map(|patch| patch.title.clone()).collect();
-    header.command.clone_from(&wanted.command);
-    let mut measurable = BTreeMap::new();
-    let mut build_errors = Vec::new();
-    for point in built {
-        match point.built {
-            Ok(server) => {
-                measurable.insert(point.point, server);
-            }
-            Err(error) if point.point == Point::BASE => return Err(error),
-            Err(error) if is_separate(point.point) => {
-                let reason = error.message().to_owned();
-                header.failed.insert(point.point, reason);
-            }
-            Err(error) => {
-                header.failed.insert(point.point, error.to_string());
-                build_errors.push((point.point, error));
-            }
-        }
-    }
-    reach::describe(ws, prepared, &measurable, &mut header)?;
-    let binary = ws.config.recipe(&preset.recipe)?.binary.as_deref();
-    let builds = measurable.iter();
-    let builds: Vec<PointBuild> = builds
-        .map(|(point, server)| server.record(*point, binary))
-        .collect();
-    let servers = measurable.iter();
-    let servers = servers.map(|(&point, built)| (point, Server::new(point, built, &header)));
-    let servers = servers.collect();
-    Ok(MeasuredRun {
-        build_errors,
-        ..measure_points(ws, preset, header, (&servers, &builds), wanted, progress)?
-    })
-}
-
-/// Measures built points with the settings of `preset`, and stores the observations and the records of their builds.
-fn measure_points(
-    ws: &Workspace,
-    preset: &Preset,
-    header: ExperimentHeader,
-    (servers, builds): (&Servers, &[PointBuild]),
-    wanted: &RunRequest,
-    progress: &dyn Progress,
-) -> Result<MeasuredRun> {
-    let store = Store::open(&ws.results())?;
-    let request = experiment::ExperimentRequest {
-        servers,
-        reuse: if ws.answers().is_fresh() {
-            ReusePolicy::Repeat
-        } else {
-            ReusePolicy::Reuse
-        },
-        time_unexecuted: wanted.time_unexecuted,
-        budget: wanted.budget,
-    };
-    let measured = experiment::run(ws, preset, &request, header, &store, progress);
-    let (experiment, failed, stopped) = match measured {
-        Ok(outcome) => (outcome.id, outcome.failed, None),
-        Err(error) => match store.current() {
-            Some(experiment) => (experiment, experiment::Failed::default(), Some(error)),
-            None => return Err(error),
-        },
-    };
-    store.record_builds(experiment, builds)?;
-    Ok(MeasuredRun {
-        experiment,
-        build_errors: Vec::new(),
-        failed: failed.points.into_iter().collect(),
-        failed_workloads: failed.workloads.into_values().collect(),
-        stopped,
-        tests: TestFailures::default(),
-    })
 }

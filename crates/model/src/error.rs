@@ -169,12 +169,13 @@ impl Error {
 
     /// Creates the error for a `what` called `name` that does not exist. The hint suggests the nearest of the
     /// `known` names, or lists them all.
-    pub fn unknown<'a>(
+    pub fn unknown<N: AsRef<str>>(
         what: &str,
         name: &str,
-        known: impl Iterator<Item = &'a String> + Clone,
+        known: impl IntoIterator<Item = N>,
     ) -> Self {
-        let names: Vec<&str> = known.map(String::as_str).collect();
+        let known: Vec<N> = known.into_iter().collect();
+        let names: Vec<&str> = known.iter().map(AsRef::as_ref).collect();
         let all = match names.as_slice() {
             [] => format!("no {what} exists yet"),
             names => format!("available: {}", names.join(", ")),

@@ -275,8 +275,8 @@ impl Store {
         if let Some(found) = listed.iter().find(|l| l.header.experiment == name) {
             return Ok(found.id);
         }
-        let names: Vec<String> = listed.into_iter().map(|l| l.header.experiment).collect();
-        Err(Error::unknown("experiment", name, names.iter()))
+        let names = listed.into_iter().map(|l| l.header.experiment);
+        Err(Error::unknown("experiment", name, names))
     }
 
     /// Returns all experiments, the latest first.

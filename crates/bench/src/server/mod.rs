@@ -257,10 +257,7 @@ fn kind(config: &Config) -> Result<&'static AdapterKind> {
     }
     let kind = ADAPTERS.iter().find(|kind| kind.name == name);
     kind.ok_or_else(|| {
-        let names: Vec<String> = ADAPTERS.iter().map(|kind| kind.name.to_owned()).collect();
-        config.locate(
-            &["server", "adapter"],
-            Error::unknown("adapter", name, names.iter()),
-        )
+        let unknown = Error::unknown("adapter", name, ADAPTERS.iter().map(|kind| kind.name));
+        config.locate(&["server", "adapter"], unknown)
     })
 }

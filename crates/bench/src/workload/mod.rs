@@ -62,13 +62,13 @@ pub fn client_of(workload: &Workload, kinds: &[WorkloadKind]) -> Result<Box<dyn 
             (kind.client)(workload)
         }
         None => {
-            let names: Vec<String> = kinds.iter().map(|kind| kind.name.to_owned()).collect();
+            let names = kinds.iter().map(|kind| kind.name);
             let removed = REMOVED_KINDS.iter().find(|kind| kind.0 == workload.kind);
             let unknown = match removed {
                 Some((name, now)) => {
                     Error::usage(format!("the kind `{name}` was removed")).hint(*now)
                 }
-                None => Error::unknown("kind of workload", &workload.kind, names.iter()),
+                None => Error::unknown("kind of workload", &workload.kind, names),
             };
             Err(workload.locate(&["kind"], unknown))
         }

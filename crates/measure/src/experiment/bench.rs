@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use super::cluster::{BlockTask, Cluster};
+use super::cluster::Cluster;
 use super::executor::Executor;
 use super::machine::Setup;
 use super::site::Site;
@@ -22,7 +22,7 @@ pub(super) fn open<'a>(
     let (Some(scheduler), Some(wave)) = (&site.scheduler, wave) else {
         return Ok(Box::new(spec.this_machine(setup, progress)?));
     };
-    let task = BlockTask::empty(spec, key, setup)?;
+    let task = spec.task(key, setup)?;
     let cluster = Cluster::new(spec.ws, scheduler.as_ref(), task, wave.get(), progress)?;
     Ok(Box::new(cluster))
 }

@@ -2,6 +2,7 @@
 
 use sha2::{Digest, Sha256};
 
+use super::cluster::BlockTask;
 use super::identity;
 use super::machine::{Setup, ThisMachine};
 use super::recorder::Readings;
@@ -185,6 +186,12 @@ impl<'a> Spec<'a> {
             reads_storage: self.timed.iter().any(|meter| meter.is_storage()),
             most_servers,
         })
+    }
+
+    /// Returns a task without blocks of the experiment with this key, which machines of a cluster measure as `setup` says.
+    pub(super) fn task(&self, experiment: &str, setup: Setup) -> Result<BlockTask> {
+        let names = (experiment, self.preset.name.as_str());
+        BlockTask::empty(self.ws, names, &self.workloads, setup)
     }
 
     /// Prepares this machine for measuring what `setup` says.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use sha2::{Digest, Sha256};
 
-use super::cluster::{self, BlockTask};
+use super::cluster;
 use super::machine::{ExecutionQuestion, Setup};
 use super::servers::Servers;
 use super::site::Site;
@@ -141,7 +141,7 @@ impl ExecutionCheck<'_> {
         let answers = match &self.site.scheduler {
             None => spec.this_machine(setup, progress)?.executes(&questions)?,
             Some(scheduler) => {
-                let task = BlockTask::empty(spec, "", setup)?;
+                let task = spec.task("", setup)?;
                 cluster::executes(spec.ws, scheduler.as_ref(), &task, &questions, progress)?
             }
         };

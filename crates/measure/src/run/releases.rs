@@ -193,10 +193,9 @@ impl ReleaseSide {
                     .ok()
                     .filter(|k| (1..=patches.len()).contains(k))
                     .map(|k| k - 1);
-                let place = by_name.or(by_number).ok_or_else(|| {
-                    let names = patches.iter().map(|patch| &patch.name);
-                    perfquilt_model::error::Error::unknown("patch", wanted, names)
-                })?;
+                let names = patches.iter().map(|patch| &patch.name);
+                let unknown = || Error::unknown("patch", wanted, names);
+                let place = by_name.or(by_number).ok_or_else(unknown)?;
                 (place, place + 1)
             }
         };

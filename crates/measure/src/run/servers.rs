@@ -2,71 +2,61 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{FoundServer, MeasuredRun, NamedServer, RunRequest, measure_points};
+use super::{FoundServer, MeasuredRun, NamedServer, RunJob};
 use crate::experiment::{Server, Servers};
 use perfquilt_bench::server;
-use perfquilt_config::Preset;
-use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::ExperimentHeader;
 use perfquilt_model::point::Point;
-use perfquilt_model::progress::Progress;
 
-/// Runs `preset` on `servers`, each a point and a name that [`FoundServer::find`] takes, instead of the points of the series.
-pub fn run_servers(
-    ws: &Workspace,
-    preset: &Preset,
-    servers: &[(Point, String)],
-    wanted: &RunRequest,
-    progress: &dyn Progress,
-) -> Result<MeasuredRun> {
-    let (servers, mut header) = named_servers(ws, preset, servers, progress)?;
-    header.command.clone_from(&wanted.command);
-    measure_points(ws, preset, header, (&servers, &[]), wanted, progress)
-}
-
-/// Finds the servers of `--server`, and the data of those of another release than the first one's.
-fn named_servers(
-    ws: &Workspace,
-    preset: &Preset,
-    servers: &[(Point, String)],
-    progress: &dyn Progress,
-) -> Result<(Servers, ExperimentHeader)> {
-    let given: Vec<Point> = servers.iter().map(|(point, _)| *point).collect();
-    check_points(&given)?;
-    // All before anything is built.
-    let found = servers
-        .iter()
-        .map(|(point, name)| Ok((*point, FoundServer::find(ws, name, progress)?)));
-    let found: Vec<(Point, FoundServer)> = found.collect::<Result<_>>()?;
-    let mut named: BTreeMap<Point, NamedServer> = BTreeMap::new();
-    for (point, server) in found {
-        named.insert(point, server.build(ws, &preset.recipe, progress)?);
+impl RunJob<'_> {
+    /// Measures `servers`, each a point and a name that [`FoundServer::find`] takes, instead of the points of the series.
+    pub fn run_servers(&self, servers: &[(Point, String)]) -> Result<MeasuredRun> {
+        let (servers, mut header) = self.named_servers(servers)?;
+        header.command.clone_from(&self.wanted.command);
+        self.measure_points(header, &servers, &[])
     }
-    let base = &named[&Point::BASE];
-    let mut header =
-        ExperimentHeader::new(&base.release, base.recipe.as_deref().unwrap_or_default());
-    header.base = Some(base.label.clone());
-    let at = |k: usize| [Point::Step(k), Point::Alone(k), Point::Without(k)];
-    let last = named.keys().filter_map(Point::patch).max();
-    header.series = (1..=last.unwrap_or(0))
-        .filter_map(|k| {
-            let mut found = at(k).into_iter().filter_map(|point| named.get(&point));
-            found.next().map(|named| named.label.clone())
-        })
-        .collect();
-    let adapter = server::adapter(ws)?;
-    // A folder may hold any version; where it can, it gets the first server's data, as if it were a point.
-    // That server's own data must not be taken for the data of the workspace's release.
-    let server = |(&point, named): (&Point, &NamedServer)| {
-        let is_release = named.tree.is_some() && named.release != base.release;
-        let is_folder = point == Point::BASE && named.tree.is_none();
-        let is_other = is_release || is_folder || !adapter.shares_data(&named.data.1, &base.data.1);
-        let mut server = Server::new(point, &named.built, &header);
-        server.data = is_other.then(|| named.data.clone());
-        (point, server)
-    };
-    Ok((named.iter().map(server).collect(), header))
+
+    /// Finds the servers of `--server`, and the data of those of another release than the first one's.
+    fn named_servers(&self, servers: &[(Point, String)]) -> Result<(Servers, ExperimentHeader)> {
+        let (ws, progress) = (self.ws, self.progress);
+        let given: Vec<Point> = servers.iter().map(|(point, _)| *point).collect();
+        check_points(&given)?;
+        // All before anything is built.
+        let found = servers
+            .iter()
+            .map(|(point, name)| Ok((*point, FoundServer::find(ws, name, progress)?)));
+        let found: Vec<(Point, FoundServer)> = found.collect::<Result<_>>()?;
+        let mut named: BTreeMap<Point, NamedServer> = BTreeMap::new();
+        for (point, server) in found {
+            named.insert(point, server.build(ws, &self.preset.recipe, progress)?);
+        }
+        let base = &named[&Point::BASE];
+        let mut header =
+            ExperimentHeader::new(&base.release, base.recipe.as_deref().unwrap_or_default());
+        header.base = Some(base.label.clone());
+        let at = |k: usize| [Point::Step(k), Point::Alone(k), Point::Without(k)];
+        let last = named.keys().filter_map(Point::patch).max();
+        header.series = (1..=last.unwrap_or(0))
+            .filter_map(|k| {
+                let mut found = at(k).into_iter().filter_map(|point| named.get(&point));
+                found.next().map(|named| named.label.clone())
+            })
+            .collect();
+        let adapter = server::adapter(ws)?;
+        // A folder may hold any version; where it can, it gets the first server's data, as if it were a point.
+        // That server's own data must not be taken for the data of the workspace's release.
+        let server = |(&point, named): (&Point, &NamedServer)| {
+            let is_release = named.tree.is_some() && named.release != base.release;
+            let is_folder = point == Point::BASE && named.tree.is_none();
+            let is_other =
+                is_release || is_folder || !adapter.shares_data(&named.data.1, &base.data.1);
+            let mut server = Server::new(point, &named.built, &header);
+            server.data = is_other.then(|| named.data.clone());
+            (point, server)
+        };
+        Ok((named.iter().map(server).collect(), header))
+    }
 }
 
 /// Checks that the points `given` to servers are distinct, include the base and have no gaps.

@@ -103,12 +103,7 @@ impl Sessions {
             Some(name) => {
                 let path = self.path(name);
                 if !is_name(name) || !path.is_file() {
-                    let names = self.names()?;
-                    return Err(perfquilt_model::error::Error::unknown(
-                        "bisection",
-                        name,
-                        names.iter(),
-                    ));
+                    return Err(Error::unknown("bisection", name, self.names()?));
                 }
                 read(&path, name.to_owned())
             }

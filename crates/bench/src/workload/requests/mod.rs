@@ -66,8 +66,8 @@ impl RequestsClient {
         check_counts(&settings, section)?;
         add_scripts(&mut settings, workload)?;
         let Some(protocol) = PROTOCOLS.iter().find(|kind| kind.name == settings.protocol) else {
-            let names: Vec<String> = PROTOCOLS.iter().map(|kind| kind.name.to_owned()).collect();
-            let unknown = Error::unknown("protocol", &settings.protocol, names.iter());
+            let names = PROTOCOLS.iter().map(|kind| kind.name);
+            let unknown = Error::unknown("protocol", &settings.protocol, names);
             return Err(section.locate(&["protocol"], unknown));
         };
         let plan = |name: &str, transactions: &[WeightedRequests<'_>], options: Options| {

@@ -8,9 +8,10 @@ use serde::{Deserialize, Serialize};
 use crate::experiment::executor::{BlockJob, Event, Place};
 use crate::experiment::machine::Setup;
 use crate::experiment::plan::{Block, BlockKind};
-use crate::experiment::spec::Spec;
 use crate::task::{SCHEMA, TaskKind};
 use perfquilt_bench::workload::workload_identity;
+use perfquilt_config::Workload;
+use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::failure::Failure;
 use perfquilt_model::point::Point;
@@ -43,21 +44,22 @@ pub(in crate::experiment) struct BlockTask {
 impl BlockTask {
     /// Returns a task without blocks of the experiment with this key, whose blocks `setup` measures.
     pub(in crate::experiment) fn empty(
-        spec: &Spec<'_>,
-        experiment: &str,
+        ws: &Workspace,
+        (experiment, preset): (&str, &str),
+        workloads: &[Workload],
         setup: Setup,
     ) -> Result<Self> {
-        let workloads = spec.workloads.iter().map(|workload| {
-            let identity = workload_identity(spec.ws, workload)?;
+        let workloads = workloads.iter().map(|workload| {
+            let identity = workload_identity(ws, workload)?;
             Ok((workload.name.clone(), identity))
         });
         Ok(BlockTask {
             kind: TaskKind::Blocks,
             schema: SCHEMA,
             experiment: experiment.to_owned(),
-            workspace: spec.ws.root().to_path_buf(),
-            cache: spec.ws.cache().to_path_buf(),
-            preset: spec.preset.name.clone(),
+            workspace: ws.root().to_path_buf(),
+            cache: ws.cache().to_path_buf(),
+            preset: preset.to_owned(),
             workloads: workloads.collect::<Result<_>>()?,
             setup,
             blocks: Vec::new(),
