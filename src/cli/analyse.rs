@@ -49,9 +49,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     }
     let input = analyse::open(&arguments.file)?;
     arguments.report.check(context)?;
-    arguments
-        .report
-        .refuse_overwrite(all().map(PathBuf::as_path))?;
+    arguments.report.refuse_overwrite(all())?;
     let ws = context.workspace_if_any()?;
     let usual = report_options::margin(ws.as_ref());
     let margin = |meter| {

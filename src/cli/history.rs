@@ -212,7 +212,7 @@ fn compared(
     after: &str,
     arguments: &Arguments,
 ) -> Result<Comparison> {
-    let inputs = [before, after].map(Path::new).into_iter();
+    let inputs = [before, after].into_iter();
     refuse_overwrite("comparison", arguments.output.as_deref(), inputs)?;
     let ws = context.workspace_if_any()?;
     let names = [before, after];

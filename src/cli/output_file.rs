@@ -56,17 +56,19 @@ fn folder_of(file: &Path) -> &Path {
 }
 
 /// Checks that writing `what` to the file `output` overwrites none of its `inputs`, of which `-` is standard input.
-pub fn refuse_overwrite<'f>(
+pub fn refuse_overwrite(
     what: &str,
     output: Option<&Path>,
-    mut inputs: impl Iterator<Item = &'f Path>,
+    mut inputs: impl Iterator<Item: AsRef<Path>>,
 ) -> Result<()> {
     let read = |input: &Path| match input.to_str() {
         Some("-") => identity(Path::new("/dev/stdin")),
         _ => identity(input),
     };
     let written = output.and_then(identity);
-    match output.filter(|_| written.is_some() && inputs.any(|input| read(input) == written)) {
+    match output
+        .filter(|_| written.is_some() && inputs.any(|input| read(input.as_ref()) == written))
+    {
         Some(output) => {
             let fault = format!("the {what} would overwrite one of its input files");
             Err(Error::usage(fault).at(output, None))

@@ -92,7 +92,7 @@ impl ReportOptions {
     }
 
     /// Checks that the report does not overwrite one of its input files.
-    pub fn refuse_overwrite<'f>(&self, inputs: impl Iterator<Item = &'f Path>) -> Result<()> {
+    pub fn refuse_overwrite(&self, inputs: impl Iterator<Item: AsRef<Path>>) -> Result<()> {
         refuse_overwrite("report", self.output.as_deref(), inputs)
     }
 
