@@ -344,7 +344,7 @@ fn refuse_versions(path: &Path, mails: &[Mail]) -> Result<()> {
 /// Sorts mails by their numbers, if each number of one series is there at most once.
 fn sort(mails: &mut [Mail], notes: &mut Vec<String>) {
     let numbered: Vec<Numbered> = mails.iter().filter_map(|mail| mail.number).collect();
-    let Some(of) = numbered.first().map(|first| first.of) else {
+    let Some(total) = numbered.first().map(|first| first.total) else {
         return;
     };
     let mut numbers: Vec<usize> = numbered.iter().map(|it| it.number).collect();
@@ -360,7 +360,7 @@ fn sort(mails: &mut [Mail], notes: &mut Vec<String>) {
         }
         return;
     }
-    if numbered.iter().any(|it| it.of != of) {
+    if numbered.iter().any(|it| it.total != total) {
         notes.push(unsorted("the mails are of several series".to_owned()));
         return;
     }
@@ -371,7 +371,7 @@ fn sort(mails: &mut [Mail], notes: &mut Vec<String>) {
             .map(|mail| format!("mail {} ({})", mail.place, mail.message.title))
             .collect();
         notes.push(unsorted(format!(
-            "number {} of {of} is there {} times: {}",
+            "number {} of {total} is there {} times: {}",
             twice[0],
             all.len(),
             all.join(", ")
@@ -379,13 +379,13 @@ fn sort(mails: &mut [Mail], notes: &mut Vec<String>) {
         return;
     }
     mails.sort_by_key(|mail| mail.number.map(|it| it.number));
-    let missing: Vec<String> = (1..=of)
+    let missing: Vec<String> = (1..=total)
         .filter(|number| !numbers.contains(number))
         .map(|number| number.to_string())
         .collect();
     if !missing.is_empty() {
         notes.push(format!(
-            "the box lacks patch {} of {of}",
+            "the box lacks patch {} of {total}",
             missing.join(", ")
         ));
     }

@@ -6,7 +6,7 @@ use perfquilt_series::series::is_patch_tag;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Numbered {
     pub number: usize,
-    pub of: usize,
+    pub total: usize,
 }
 
 /// A subject, taken apart.
@@ -144,17 +144,17 @@ fn bare_number(text: &str) -> Option<(Numbered, &str)> {
 }
 
 fn fraction(word: &str) -> Option<Numbered> {
-    let (number, of) = word.split_once('/')?;
-    numbered(number.trim(), of.trim())
+    let (number, total) = word.split_once('/')?;
+    numbered(number.trim(), total.trim())
 }
 
-fn numbered(number: &str, of: &str) -> Option<Numbered> {
+fn numbered(number: &str, total: &str) -> Option<Numbered> {
     let digits = |text: &str| -> Option<usize> {
         let is_number = (1..=5).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
         is_number.then(|| text.parse().ok()).flatten()
     };
-    let (number, of) = (digits(number)?, digits(of)?);
-    (number <= of && of > 0).then_some(Numbered { number, of })
+    let (number, total) = (digits(number)?, digits(total)?);
+    (number <= total && total > 0).then_some(Numbered { number, total })
 }
 
 #[cfg(test)]
@@ -187,7 +187,7 @@ mod tests {
             "[list] Re: [PATCH 2/13] a: b",
         ] {
             let found = parse_subject(subject);
-            let number = found.number.map(|it| (it.number, it.of));
+            let number = found.number.map(|it| (it.number, it.total));
             assert_eq!(
                 (number, found.title.as_str()),
                 (Some((2, 13)), "a: b"),

@@ -14,6 +14,8 @@ pub struct Delta {
 const INSERT_LIMIT: usize = 0x7f;
 /// Maximum number of bytes of one copy instruction.
 const COPY_LIMIT: usize = 0xff_ffff;
+/// Length of an object id in a tree object, in bytes.
+const ID_LENGTH: usize = 20;
 
 impl Delta {
     /// Creates a delta from a version of `old` bytes to one of `new` bytes.
@@ -71,20 +73,6 @@ fn put_size(bytes: &mut Vec<u8>, mut size: usize) {
     bytes.push(size as u8);
 }
 
-/// Returns the delta from `old` to `new`, which differ only in the 20 bytes at each of the sorted `offsets`: tree
-/// objects in which object ids changed.
-pub fn of_object_ids(old: &[u8], new: &[u8], offsets: &[usize]) -> Vec<u8> {
-    let mut delta = Delta::new(old.len(), new.len());
-    let mut done = 0;
-    for &offset in offsets {
-        delta.copy(done, offset - done);
-        delta.insert(&new[offset..offset + 20]);
-        done = offset + 20;
-    }
-    delta.copy(done, old.len() - done);
-    delta.finish()
-}
-
 /// Number of lines to search on either side for the next common lines.
 const WINDOW: usize = 64;
 
@@ -121,14 +109,25 @@ pub fn of_lines(old: &[u8], new: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Returns the delta between two versions with one copy at the start, one insertion, and one copy at the end.
-pub fn of_middle(old: &[u8], new: &[u8]) -> Vec<u8> {
+/// Returns the delta between two versions of a tree object: place by place if only object ids changed, and so its length did
+/// not; else with one insertion.
+pub fn of_trees(old: &[u8], new: &[u8]) -> Vec<u8> {
     let mut delta = Delta::new(old.len(), new.len());
-    let start = common_start(old, new);
-    let end = common_end(&old[start..], &new[start..]);
-    delta.copy(0, start);
-    delta.insert(&new[start..new.len() - end]);
-    delta.copy(old.len() - end, end);
+    let mut done = common_start(old, new);
+    delta.copy(0, done);
+    if old.len() == new.len() {
+        while done < new.len() {
+            let end = (done + ID_LENGTH).min(new.len());
+            delta.insert(&new[done..end]);
+            let same = common_start(&old[end..], &new[end..]);
+            delta.copy(end, same);
+            done = end + same;
+        }
+    } else {
+        let end = common_end(&old[done..], &new[done..]);
+        delta.insert(&new[done..new.len() - end]);
+        delta.copy(old.len() - end, end);
+    }
     delta.finish()
 }
 

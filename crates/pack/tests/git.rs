@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use perfquilt_model::error::Kind;
@@ -174,7 +174,7 @@ proptest! {
         }
         for (new, base) in changes {
             let (base, old) = &written[base.index(written.len())];
-            let id = repository.version(*base, &new, &delta::of_middle(old, &new));
+            let id = repository.version(*base, &new, &delta::of_trees(old, &new));
             written.push((id, new));
         }
         repository.check();
@@ -192,15 +192,12 @@ proptest! {
         let mut old = tree(entries.iter().copied());
         let mut base = repository.whole(ObjectKind::Tree, &old);
         for change in changes {
-            let mut changed = BTreeSet::new();
             for (at, text) in change {
                 let at = at.index(entries.len());
                 entries[at].1 = repository.whole(ObjectKind::Blob, text.as_bytes());
-                changed.insert(tree(entries[..=at].iter().copied()).len() - 20);
             }
             let new = tree(entries.iter().copied());
-            let changed: Vec<usize> = changed.into_iter().collect();
-            base = repository.version(base, &new, &delta::of_object_ids(&old, &new, &changed));
+            base = repository.version(base, &new, &delta::of_trees(&old, &new));
             old = new;
         }
         repository.check();

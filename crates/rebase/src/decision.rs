@@ -1,6 +1,6 @@
 //! Conflict reports: the information needed for a manual decision.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use super::PatchStep;
 use super::function::Functions;
@@ -48,8 +48,8 @@ pub fn decisions(
                 let mut decision = plain(
                     "upstream removed this file; no file of the release resembles it".to_owned(),
                 );
-                decision.touched_by =
-                    origins(objects, &merge.old_path, base, earlier)?.names(0..usize::MAX, earlier);
+                let origins = origins(objects, &merge.old_path, base, earlier)?;
+                decision.touched_by = writers(&origins, 0..usize::MAX, earlier);
                 found.push(decision);
             }
             MergeFailure::Lines => {}
@@ -96,7 +96,7 @@ pub fn decisions(
                 patch: changes(&region.base, &region.theirs)?,
                 upstream: changes(&region.base, &region.ours)?,
                 closest,
-                touched_by: origins.names(lines, earlier),
+                touched_by: writers(&origins, lines, earlier),
                 ..plain(String::new())
             });
         }
@@ -114,7 +114,7 @@ pub fn decisions(
                 hunk: Some(hunk.number),
                 function: hunk.function.clone(),
                 candidates: hunk.places.clone(),
-                ..Decision::new(file, ambiguity(hunk), hunk.of)
+                ..Decision::new(file, ambiguity(hunk), hunk.hunks)
             });
             continue;
         };
@@ -308,45 +308,32 @@ fn similarity(a: &[u8], b: &[u8]) -> u8 {
     (strsim::sorensen_dice(&a, &b) * 100.0).round() as u8
 }
 
-/// The patch that wrote each line of a file; 0 is the release.
-struct LineOrigins {
-    lines: Vec<usize>,
+/// Returns the names of the patches that wrote any of `lines`, where `origins` has the patch of each line.
+fn writers(
+    origins: &[usize],
+    lines: std::ops::Range<usize>,
+    earlier: &[(&Patch, &PatchStep)],
+) -> Vec<String> {
+    let end = lines.end.min(origins.len());
+    let patches = origins[lines.start.min(end)..end].iter();
+    let patches: BTreeSet<usize> = patches.copied().filter(|patch| *patch > 0).collect();
+    patches
+        .into_iter()
+        .map(|patch| format!("{patch} ({})", earlier[patch - 1].0.name))
+        .collect()
 }
 
-impl LineOrigins {
-    /// Returns the names of the patches that wrote any of `lines`.
-    fn names(
-        &self,
-        lines: std::ops::Range<usize>,
-        earlier: &[(&Patch, &PatchStep)],
-    ) -> Vec<String> {
-        let end = lines.end.min(self.lines.len());
-        let mut patches: Vec<usize> = self.lines[lines.start.min(end)..end]
-            .iter()
-            .copied()
-            .filter(|patch| *patch > 0)
-            .collect();
-        patches.sort_unstable();
-        patches.dedup();
-        patches
-            .into_iter()
-            .map(|patch| format!("{patch} ({})", earlier[patch - 1].0.name))
-            .collect()
-    }
-}
-
-/// Traces a file of the old release through the earlier patches up to `base`.
+/// Traces a file of the old release through the earlier patches up to `base`. Returns the patch that wrote each line; 0 is the
+/// release.
 fn origins(
     objects: &Objects,
     path: &[u8],
     base: &[u8],
     earlier: &[(&Patch, &PatchStep)],
-) -> Result<LineOrigins> {
+) -> Result<Vec<usize>> {
     let count = |content: &[u8]| lines(content).len();
     let Some((_, first)) = earlier.first() else {
-        return Ok(LineOrigins {
-            lines: vec![0; count(base)],
-        });
+        return Ok(vec![0; count(base)]);
     };
     let mut trial = TrialTree::new(objects, &first.whole.before)?;
     let start = trial.file(path)?;
@@ -367,7 +354,7 @@ fn origins(
     if content != base {
         lines = follow(&lines, &line_runs(&content, base)?, 0);
     }
-    Ok(LineOrigins { lines })
+    Ok(lines)
 }
 
 fn follow(lines: &[usize], runs: &[LineRun], patch: usize) -> Vec<usize> {

@@ -63,11 +63,11 @@ pub fn parts_upstream(
             if diff.new.as_ref() != Some(&merge.old_path) {
                 continue;
             }
-            let (there, of) = hunks_there(tree, diff, Some(&merge.path))?;
+            let (there, all) = hunks_there(tree, diff, Some(&merge.path))?;
             // A hunk that only removes lines leaves nothing to recognise.
-            if there > 0 && of > there {
+            if there > 0 && all > there {
                 notes.push(format!(
-                    "the release has {there} of {of} hunks of {}",
+                    "the release has {there} of {all} hunks of {}",
                     shown(&merge.path)
                 ));
             }

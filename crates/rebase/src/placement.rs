@@ -82,7 +82,7 @@ pub fn judge(
         found.ambiguous.push(AmbiguousHunk {
             file: path.to_vec(),
             number: index + 1,
-            of: diff.hunks.len(),
+            hunks: diff.hunks.len(),
             old_count,
             count: there.len(),
             places: there.iter().take(MAX_PLACES).map(place).collect(),

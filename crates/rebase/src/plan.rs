@@ -257,8 +257,8 @@ fn refuse_folder(ws: &Workspace, folder: &Path) -> Result<()> {
 
 /// A series that a write must not overwrite.
 struct OtherSeries {
-    /// Whose it is, for messages.
-    of: String,
+    /// What it is called in messages.
+    name: String,
     file: PathBuf,
     folder: PathBuf,
     /// Whether the folder is that of one release alone.
@@ -272,7 +272,7 @@ fn other_series(ws: &Workspace, target: &ReleaseSource) -> Result<Vec<OtherSerie
     let (own, common): (Vec<_>, Vec<_>) = releases.partition(|it| it.patches.is_some());
     let mut current = common.iter().filter(|it| it.version == upstream.current);
     let user = current.next().or(common.first());
-    let (of, used) = match user {
+    let (name, used) = match user {
         Some(user) => (
             format!("the series of {}", ws.config.release_name(&user.version)),
             Some(paths(ws, Some(&user.version))?),
@@ -281,14 +281,14 @@ fn other_series(ws: &Workspace, target: &ReleaseSource) -> Result<Vec<OtherSerie
     };
     let configured = &ws.config.series;
     let mut found = vec![OtherSeries {
-        of: of.clone(),
+        name: name.clone(),
         file: configured.file.clone(),
         folder: configured.patches.clone(),
         own: false,
     }];
     // Quilt's settings may name others.
     found.extend(used.map(|used| OtherSeries {
-        of,
+        name,
         file: used.series,
         folder: used.patches,
         own: false,
@@ -298,7 +298,7 @@ fn other_series(ws: &Workspace, target: &ReleaseSource) -> Result<Vec<OtherSerie
             continue;
         };
         found.push(OtherSeries {
-            of: format!("the series of {}", ws.config.release_name(&release.version)),
+            name: format!("the series of {}", ws.config.release_name(&release.version)),
             file: folder.join("series"),
             folder: folder.clone(),
             own: true,
@@ -336,14 +336,14 @@ fn refuse_other_series(
     for other in other_series(ws, target)? {
         let (file, there) = (real(ws, &other.file), real(ws, &other.folder));
         if there == wanted {
-            return refused(format!("{} has {}", folder.display(), other.of));
+            return refused(format!("{} has {}", folder.display(), other.name));
         }
         if there.starts_with(&wanted) {
             let place = other.folder.display();
             return refused(format!(
                 "{} has {} in it, in {place}",
                 folder.display(),
-                other.of
+                other.name
             ));
         }
         let is_listed = || {
@@ -358,7 +358,7 @@ fn refuse_other_series(
             return refused(format!(
                 "{} would mix with {}, in {}",
                 folder.display(),
-                other.of,
+                other.name,
                 place.display()
             ));
         }

@@ -86,7 +86,7 @@ pub struct AmbiguousHunk {
     /// The hunk's number in the file's diff, from 1.
     pub number: usize,
     /// Number of hunks in the diff.
-    pub of: usize,
+    pub hunks: usize,
     /// Number of places in the old file that have its lines.
     pub old_count: usize,
     /// Number of places in the new file that have its lines.

@@ -158,7 +158,7 @@ fn doubt(patch: &Patch, merge: &FileMerge) -> Option<Error> {
             format!(
                 "hunk {} of {} may belong elsewhere than where it applies: {file} has its lines at {}",
                 hunk.number,
-                hunk.of,
+                hunk.hunks,
                 lines.join(", ")
             )
         }

@@ -481,14 +481,14 @@ fn stop_at(
         .iter()
         .find(|patch| patch.name == name)
         .map(|patch| patch.title.clone());
-    let of = |wanted: &dyn Fn(&Message, &[String]) -> bool| {
+    let last = |wanted: &dyn Fn(&Message, &[String]) -> bool| {
         commits.iter().rposition(|commit| {
             let (message, names) = Message::parse(&commit.message, None, commit.date);
             wanted(&message, &names)
         })
     };
-    let found = of(&|_, names| names.iter().any(|other| other == name))
-        .or_else(|| of(&|message, _| Some(&message.title) == title.as_ref()));
+    let found = last(&|_, names| names.iter().any(|other| other == name))
+        .or_else(|| last(&|message, _| Some(&message.title) == title.as_ref()));
     let Some(at) = found else {
         return Err(Error::usage(format!(
             "no commit of the branch is patch \"{name}\" any more"

@@ -28,12 +28,12 @@ pub(super) fn mercurial_date(text: &str) -> Option<Timestamp> {
 pub(super) fn timestamp(text: &str) -> Option<Timestamp> {
     let text = text.lines().next().unwrap_or_default().trim();
     let text = text.strip_prefix('@').unwrap_or(text);
-    let of = |moment: jiff::Timestamp, offset: jiff::tz::Offset| Timestamp {
+    let stamp = |moment: jiff::Timestamp, offset: jiff::tz::Offset| Timestamp {
         seconds: moment.as_second(),
         offset_minutes: offset.seconds() / 60,
     };
     if let Ok(zoned) = jiff::fmt::rfc2822::parse(text) {
-        return Some(of(zoned.timestamp(), zoned.offset()));
+        return Some(stamp(zoned.timestamp(), zoned.offset()));
     }
     for format in [
         "%a %b %d %H:%M:%S %Y %z",
@@ -44,7 +44,7 @@ pub(super) fn timestamp(text: &str) -> Option<Timestamp> {
         if let Ok(parsed) = jiff::fmt::strtime::parse(format, text)
             && let (Ok(moment), Some(offset)) = (parsed.to_timestamp(), parsed.offset())
         {
-            return Some(of(moment, offset));
+            return Some(stamp(moment, offset));
         }
     }
     // Queues of Mercurial have `Date: 1717401600 -7200` in the header of a mail; fewer digits are words.
@@ -55,7 +55,7 @@ pub(super) fn timestamp(text: &str) -> Option<Timestamp> {
     }
     let utc = |moment: civil::DateTime| {
         let zoned = moment.to_zoned(jiff::tz::TimeZone::UTC).ok()?;
-        Some(of(zoned.timestamp(), zoned.offset()))
+        Some(stamp(zoned.timestamp(), zoned.offset()))
     };
     let date: civil::Date = text.split(['T', ' ']).next()?.parse().ok()?;
     match text.trim_end_matches('Z').parse::<civil::DateTime>() {

@@ -26,10 +26,6 @@ pub struct TreeObject {
     starts: Vec<usize>,
     /// The content as last written, if it has changed since.
     before: Option<Vec<u8>>,
-    /// Offsets of the object ids that changed since.
-    changed_ids: BTreeSet<usize>,
-    /// Whether entries were added or removed since.
-    reshaped: bool,
     folders: BTreeMap<Vec<u8>, TreeObject>,
     /// Names of the folders below that changed.
     touched: BTreeSet<Vec<u8>>,
@@ -48,8 +44,6 @@ impl TreeObject {
             bytes,
             starts: Vec::new(),
             before: None,
-            changed_ids: BTreeSet::new(),
-            reshaped: false,
             folders: BTreeMap::new(),
             touched: BTreeSet::new(),
         };
@@ -134,20 +128,11 @@ impl TreeObject {
         let Some(before) = self.before.take() else {
             return Ok(self.oid);
         };
-        let changed_ids = std::mem::take(&mut self.changed_ids);
-        let reshaped = std::mem::take(&mut self.reshaped);
         self.oid = if self.starts.is_empty() {
             // Only the root can be empty here, and git knows the empty tree without storing it.
             writer.write(ObjectType::Tree, &self.bytes)?
         } else {
-            let delta = || {
-                if reshaped {
-                    delta::of_middle(&before, &self.bytes)
-                } else {
-                    let changed_ids: Vec<usize> = changed_ids.into_iter().collect();
-                    delta::of_object_ids(&before, &self.bytes, &changed_ids)
-                }
-            };
+            let delta = || delta::of_trees(&before, &self.bytes);
             let oid = hash(ObjectType::Tree, &self.bytes);
             let named = (ObjectType::Tree, oid);
             writer.write_version(named, &self.bytes, self.oid, delta)?;
@@ -203,7 +188,6 @@ impl TreeObject {
             let place = entry.object..entry.object + OID_LENGTH;
             if &self.bytes[place.clone()] != oid.as_bytes() {
                 self.remember();
-                self.changed_ids.insert(entry.object);
                 self.bytes[place].copy_from_slice(oid.as_bytes());
             }
             return;
@@ -212,7 +196,6 @@ impl TreeObject {
             self.take(name, mode == MODE_TREE);
         }
         self.remember();
-        self.reshaped = true;
         let number = found.unwrap_or_else(|number| number);
         let mut new = mode_text.into_bytes();
         new.push(b' ');
@@ -233,7 +216,6 @@ impl TreeObject {
             return;
         };
         self.remember();
-        self.reshaped = true;
         let start = self.starts.remove(number);
         let end = self.starts.get(number).copied().unwrap_or(self.bytes.len());
         self.bytes.drain(start..end);

@@ -145,7 +145,7 @@ impl<'a> ObjectWriter<'a> {
             match base {
                 Some((base, before)) => {
                     let delta = || match made.kind {
-                        ObjectType::Tree => delta::of_middle(&before.data, &made.data),
+                        ObjectType::Tree => delta::of_trees(&before.data, &made.data),
                         _ => delta::of_lines(&before.data, &made.data),
                     };
                     writer.write_version((made.kind, *oid), &made.data, base, delta)?;
