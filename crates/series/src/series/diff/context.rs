@@ -34,14 +34,6 @@ struct Half {
     prefix: Option<usize>,
 }
 
-/// The result of reading a line.
-enum LineStatus {
-    /// The line belongs to the hunk.
-    Accepted,
-    /// The second half is omitted, and this line does not belong to the hunk.
-    SecondHalfOmitted,
-}
-
 struct HunkReader<'r, 'a> {
     lines: &'r mut PatchLines<'a>,
     line_format: &'r LineFormat,
@@ -74,12 +66,8 @@ pub(super) fn context(
     line_format: &LineFormat,
     state: &mut ContextState,
 ) -> Result<Option<Hunk>, LineError> {
-    let before = lines.at;
-    if !lines
-        .next(line_format)
-        .is_some_and(|line| line.starts_with(b"********"))
-    {
-        lines.at = before;
+    let begins = |line: &[u8]| line.starts_with(b"********");
+    if lines.next_if(line_format, begins).is_none() {
         return Ok(None);
     }
     let begin = lines.at + 1;
@@ -138,7 +126,7 @@ impl HunkReader<'_, '_> {
                 }
                 None => return Err(self.fault_at(self.begin, "the patch ends inside this hunk")),
             };
-            if let LineStatus::SecondHalfOmitted = self.line(line)? {
+            if !self.line(line)? {
                 omitted = true;
                 break;
             }
@@ -152,25 +140,34 @@ impl HunkReader<'_, '_> {
         self.second && self.may_omit_second
     }
 
-    fn line(&mut self, line: &[u8]) -> Result<LineStatus, LineError> {
+    /// Returns that a line does not belong to the hunk, whose second half is omitted; the error `what` if it cannot be.
+    fn omitted_or(&self, what: &str) -> Result<bool, LineError> {
+        if self.is_second_omitted() {
+            return Ok(false);
+        }
+        Err(self.fault(what))
+    }
+
+    /// Returns a line without its mark; `None` if it does not belong to the hunk, whose second half is omitted.
+    fn body<'l>(&self, line: &'l [u8]) -> Option<&'l [u8]> {
+        match &line[1..] {
+            [b' ' | b'\t', body @ ..] => Some(body),
+            body => (!self.is_second_omitted()).then_some(body),
+        }
+    }
+
+    /// Reads a line. Returns false if it does not belong to the hunk, whose second half is omitted.
+    fn line(&mut self, line: &[u8]) -> Result<bool, LineError> {
         match line.first() {
-            Some(b'*') => {
-                if self.is_second_omitted() {
-                    return Ok(LineStatus::SecondHalfOmitted);
-                }
-                return Err(self.fault("the hunk before this line is not complete"));
-            }
+            Some(b'*') => return self.omitted_or("the hunk before this line is not complete"),
             Some(b'-') if line.get(1) == Some(&b'-') => return self.middle(line),
             Some(&mark @ (b'+' | b'!' | b'-')) => {
                 if mark != b'-' {
                     self.may_omit_second = false;
                 }
-                let body = &line[1..];
-                let blank = body.first().is_some_and(|b| matches!(b, b' ' | b'\t'));
-                if !blank && self.is_second_omitted() {
-                    return Ok(LineStatus::SecondHalfOmitted);
-                }
-                let body = if blank { &body[1..] } else { body };
+                let Some(body) = self.body(line) else {
+                    return Ok(false);
+                };
                 let context = self.context;
                 self.half().prefix.get_or_insert(context);
                 self.put(mark, body);
@@ -178,14 +175,14 @@ impl HunkReader<'_, '_> {
             }
             None | Some(b'\t') => {
                 if self.is_second_omitted() && (!self.spaces_eaten || self.state.new_style) {
-                    return Ok(LineStatus::SecondHalfOmitted);
+                    return Ok(false);
                 }
                 if !self.second && self.old.slots.len() == self.old.count {
                     if self.blank_between || !line.is_empty() {
                         return Err(self.fault("this line does not fit the hunk it is in"));
                     }
                     self.blank_between = true;
-                    return Ok(LineStatus::Accepted);
+                    return Ok(true);
                 }
                 self.spaces_eaten |= self.second;
                 self.unchanged(line);
@@ -199,24 +196,17 @@ impl HunkReader<'_, '_> {
                 }
             }
             Some(b' ') => {
-                let body = &line[1..];
-                let blank = body.first().is_some_and(|b| matches!(b, b' ' | b'\t'));
-                if !blank && self.is_second_omitted() {
-                    return Ok(LineStatus::SecondHalfOmitted);
-                }
-                self.unchanged(if blank { &body[1..] } else { body });
+                let Some(body) = self.body(line) else {
+                    return Ok(false);
+                };
+                self.unchanged(body);
             }
-            Some(_) => {
-                if self.is_second_omitted() {
-                    return Ok(LineStatus::SecondHalfOmitted);
-                }
-                return Err(self.fault("this line does not fit the hunk it is in"));
-            }
+            Some(_) => return self.omitted_or("this line does not fit the hunk it is in"),
         }
         if !self.second && self.old.slots.len() > self.old.count {
             return Err(self.fault("there are more old lines than the range declares"));
         }
-        Ok(LineStatus::Accepted)
+        Ok(true)
     }
 
     fn half(&mut self) -> &mut Half {
@@ -245,14 +235,11 @@ impl HunkReader<'_, '_> {
     }
 
     /// Reads the line `--- FIRST,LAST ----` between the halves.
-    fn middle(&mut self, line: &[u8]) -> Result<LineStatus, LineError> {
+    fn middle(&mut self, line: &[u8]) -> Result<bool, LineError> {
         if self.second {
             // GNU patch overwrites the first half's trailing context here.
             self.suffix = Some(self.context);
-            if self.is_second_omitted() {
-                return Ok(LineStatus::SecondHalfOmitted);
-            }
-            return Err(self.fault("a second `---` in this hunk"));
+            return self.omitted_or("a second `---` in this hunk");
         }
         self.old.prefix.get_or_insert(self.context);
         self.suffix = Some(self.context);
@@ -275,7 +262,7 @@ impl HunkReader<'_, '_> {
         self.second = true;
         self.rewind_to = (self.lines.at, self.context);
         self.context = 0;
-        Ok(LineStatus::Accepted)
+        Ok(true)
     }
 
     /// Fills in the omitted half.

@@ -1,5 +1,9 @@
 //! Parser for unified and normal hunks, compatible with GNU patch.
 
+use std::sync::LazyLock;
+
+use regex::bytes::{Captures, Regex};
+
 use super::lines::{LineFormat, PatchLines};
 use super::{Hunk, Line, LineChange};
 use crate::series::text::{BLANKS_HINT, odd_blank};
@@ -11,18 +15,39 @@ pub(super) type LineError = (usize, Error);
 /// Line numbers from here on are malformed.
 const NUMBER_LIMIT: i64 = 1 << 40;
 
+/// What GNU patch reads as heads of hunks and as commands.
+struct Patterns {
+    /// `@@ -1,2 +3,4 @@`
+    ranges: Regex,
+    /// A command of a normal diff, `3,4c3`.
+    normal: Regex,
+    /// The begin of one; the group matches if nothing follows it.
+    normal_begin: Regex,
+    /// A command of an ed script.
+    ed: Regex,
+}
+
+// The patterns are constant and tested.
+#[allow(clippy::expect_used)]
+static PATTERNS: LazyLock<Patterns> = LazyLock::new(|| {
+    let regex = |text: &str| Regex::new(text).expect("a valid pattern");
+    Patterns {
+        ranges: regex(r"^@@ -([0-9]+)(?:,([0-9]+))? ?\+([0-9]+)(?:,([0-9]+))? ?@"),
+        normal: regex(
+            r"(?s-u)^([0-9]+)(?:,([0-9]+)([^0-9])|([^0-9,]))([0-9]+)(?:,([0-9]+)|[^0-9,]|$)",
+        ),
+        normal_begin: regex(r"^[0-9,]*[acd]([0-9,]*[ \t]*\r?$)?"),
+        ed: regex(r"^(?:[0-9]*[ai]|(?:[0-9]+(?:,[0-9]+)?)?(?:[cd]|s/\.//))[ \t]*$"),
+    }
+});
+
 /// Reads the next unified hunk, if there is one.
 pub(super) fn unified(
     lines: &mut PatchLines<'_>,
     line_format: &LineFormat,
 ) -> Result<Option<Hunk>, LineError> {
-    let before = lines.at;
-    let head = match lines.next(line_format) {
-        Some(head) if head.starts_with(b"@@ -") => head,
-        _ => {
-            lines.at = before;
-            return Ok(None);
-        }
+    let Some(head) = lines.next_if(line_format, |line| line.starts_with(b"@@ -")) else {
+        return Ok(None);
     };
     let number = lines.at;
     let [mut old_start, old_count, mut new_start, new_count] = ranges(head).ok_or_else(|| {
@@ -145,31 +170,19 @@ pub(super) fn number(text: &mut &[u8]) -> Option<i64> {
     Some(value)
 }
 
-/// Removes `prefix` from the front of `text`; returns whether it was there.
-fn take(text: &mut &[u8], prefix: &[u8]) -> bool {
-    let rest = text.strip_prefix(prefix);
-    if let Some(rest) = rest {
-        *text = rest;
-    }
-    rest.is_some()
+/// Returns the number in a group of `found`, or `missing` if that matched nothing; `None` if it is too large.
+fn number_in(found: &Captures<'_>, group: usize, missing: usize) -> Option<usize> {
+    let Some(digits) = found.get(group) else {
+        return Some(missing);
+    };
+    usize::try_from(number(&mut digits.as_bytes())?).ok()
 }
 
 /// Parses the four numbers of `@@ -1,2 +3,4 @@`.
 fn ranges(line: &[u8]) -> Option<[usize; 4]> {
-    let mut text = line.strip_prefix(b"@@ -")?;
-    let text = &mut text;
-    let range = |text: &mut &[u8]| -> Option<(i64, i64)> {
-        let start = number(text)?;
-        let count = if take(text, b",") { number(text)? } else { 1 };
-        take(text, b" ");
-        Some((start, count))
-    };
-    let old = range(text)?;
-    take(text, b"+").then_some(())?;
-    let new = range(text)?;
-    take(text, b"@").then_some(())?;
-    let [a, b, c, d] = [old.0, old.1, new.0, new.1].map(|n| usize::try_from(n).ok());
-    Some([a?, b?, c?, d?])
+    let found = PATTERNS.ranges.captures(line)?;
+    let number = |group| number_in(&found, group, 1);
+    Some([number(1)?, number(2)?, number(3)?, number(4)?])
 }
 
 /// Reads the next hunk of a normal diff (`3,4c3`), if there is one.
@@ -177,13 +190,9 @@ pub(super) fn normal(
     lines: &mut PatchLines<'_>,
     line_format: &LineFormat,
 ) -> Result<Option<Hunk>, LineError> {
-    let before = lines.at;
-    let head = match lines.next(line_format) {
-        Some(head) if head.first().is_some_and(u8::is_ascii_digit) => head,
-        _ => {
-            lines.at = before;
-            return Ok(None);
-        }
+    let begins = |line: &[u8]| line.first().is_some_and(u8::is_ascii_digit);
+    let Some(head) = lines.next_if(line_format, begins) else {
+        return Ok(None);
     };
     let line = lines.at;
     let command = command(head).ok_or_else(|| {
@@ -239,76 +248,37 @@ struct NormalCommand {
 }
 
 fn command(head: &[u8]) -> Option<NormalCommand> {
-    let mut text = head;
-    let text = &mut text;
-    let first = number(text)?;
-    let last = if take(text, b",") {
-        Some(number(text)?)
-    } else {
-        None
-    };
-    let (&kind, rest) = text.split_first()?;
-    *text = rest;
-    let old_count = match last {
-        Some(last) => last + 1 - first,
-        None => i64::from(kind != b'a'),
-    };
-    let low = number(text)?;
-    let high = if take(text, b",") { number(text)? } else { low };
+    let found = PATTERNS.normal.captures(head)?;
+    let first = number_in(&found, 1, 0)?;
+    let &kind = found.get(3).or(found.get(4))?.as_bytes().first()?;
+    let last = number_in(&found, 2, first)?;
+    let low = number_in(&found, 5, 0)?;
+    let high = number_in(&found, 6, low)?;
     if low > high {
         return None;
     }
-    let new_start = if kind == b'd' { low + 1 } else { low };
-    let size = |n: i64| usize::try_from(n).ok();
+    let adds = usize::from(kind == b'a');
+    let new_start = low + usize::from(kind == b'd');
     Some(NormalCommand {
         kind,
-        old_start: size(if kind == b'a' { first + 1 } else { first })?,
-        old_count: size(old_count)?,
-        new_start: size(new_start)?,
-        new_count: size(high - new_start + 1)?,
+        old_start: first + adds,
+        old_count: match found.get(2) {
+            Some(_) => (last + 1).checked_sub(first)?,
+            None => 1 - adds,
+        },
+        new_start,
+        new_count: high + 1 - new_start,
     })
 }
 
 /// Returns whether a line that begins with a digit is a command of a normal diff; `None` if it does not even begin like
 /// one.
 pub(super) fn normal_command(text: &[u8]) -> Option<bool> {
-    let numeric = |b: &u8| b.is_ascii_digit() || *b == b',';
-    let rest = &text[text.iter().take_while(|b| numeric(b)).count()..];
-    let rest = match rest.split_first() {
-        Some((b'a' | b'c' | b'd', rest)) => rest,
-        _ => return None,
-    };
-    let rest = &rest[rest.iter().take_while(|b| numeric(b)).count()..];
-    let blanks = rest
-        .iter()
-        .take_while(|b| matches!(b, b' ' | b'\t'))
-        .count();
-    Some(matches!(&rest[blanks..], b"" | b"\r"))
+    let found = PATTERNS.normal_begin.captures(text)?;
+    Some(found.get(1).is_some())
 }
 
 /// Returns whether a line is a command of an ed script.
 pub(super) fn is_ed_command(text: &[u8]) -> bool {
-    let digits = |text: &[u8]| text.iter().take_while(|b| b.is_ascii_digit()).count();
-    let mut rest = text;
-    let mut pair = false;
-    if digits(rest) > 0 {
-        rest = &rest[digits(rest)..];
-        if let Some(second) = rest.strip_prefix(b",") {
-            if digits(second) == 0 {
-                return false;
-            }
-            rest = &second[digits(second)..];
-            pair = true;
-        }
-    }
-    let rest = match rest.split_first() {
-        Some((b'a' | b'i', rest)) if !pair => rest,
-        Some((b'c' | b'd', rest)) => rest,
-        Some((b's', rest)) => match rest.strip_prefix(b"/.//") {
-            Some(rest) => rest,
-            None => return false,
-        },
-        _ => return false,
-    };
-    rest.iter().all(|b| matches!(b, b' ' | b'\t'))
+    PATTERNS.ed.is_match(text)
 }

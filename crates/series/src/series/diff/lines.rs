@@ -54,6 +54,20 @@ impl<'a> PatchLines<'a> {
         }
     }
 
+    /// Returns the next line like [`PatchLines::next`] if it `is` one that is looked for.
+    pub fn next_if(
+        &mut self,
+        line_format: &LineFormat,
+        is: impl Fn(&[u8]) -> bool,
+    ) -> Option<&'a [u8]> {
+        let before = self.at;
+        let line = self.next(line_format).filter(|line| is(line));
+        if line.is_none() {
+            self.at = before;
+        }
+        line
+    }
+
     /// Skips a following `\ No newline at end of file`; returns whether there was one.
     pub fn incomplete(&mut self) -> bool {
         let found = self
