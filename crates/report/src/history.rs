@@ -8,8 +8,8 @@ use serde::Serialize;
 
 use super::document::chart::{ChartContent, Series, axis};
 use super::document::{
-    Cell, Chart, Column, Document, Drawing, Figure, Ink, Node, Table, Text, heading, key, literal,
-    name, paragraph, soft, title,
+    Cell, Chart, Document, Drawing, Figure, Ink, Node, Text, heading, key, literal, name,
+    paragraph, soft, table, title,
 };
 use super::number;
 use super::text::clean;
@@ -341,34 +341,26 @@ impl History {
 
 impl PatchHistory {
     fn table(&self, about: &str, experiments: &[&str], (meter, places): (Meter, usize)) -> Node {
-        let columns = [
-            Column::figures("#"),
-            Column::words("began"),
-            Column::names("release"),
-            Column::words("workloads"),
-            Column::figures("effect"),
-            Column::words("verdict"),
-            Column::words("experiment").optional(),
-        ];
-        let mut table = Table::new(about, columns);
-        for moment in &self.moments {
-            let recipe = match moment.recipe.as_str() {
-                "" => String::new(),
-                recipe => format!(", {}", literal(recipe)),
-            };
-            // The change is between the preceding row and this one.
-            let change = moment.change(meter, places).unwrap_or_default();
-            table.row([
-                place(experiments, &moment.experiment).to_string().into(),
-                moment.day().into(),
-                format!("{}{recipe}", literal(&moment.release)).into(),
-                moment.scope().into(),
-                Figure::of(&moment.effect, places).into(),
-                Cell::from(moment.verdict()).remark(change),
-                name(&moment.experiment).into(),
-            ]);
-        }
-        Node::Table(table)
+        table(about, &self.moments)
+            .figures("#", |of| place(experiments, &of.experiment).to_string())
+            .words("began", |of| of.day())
+            .names("release", |of| {
+                let recipe = match of.recipe.as_str() {
+                    "" => String::new(),
+                    recipe => format!(", {}", literal(recipe)),
+                };
+                format!("{}{recipe}", literal(&of.release))
+            })
+            .words("workloads", |of| of.scope())
+            .figures("effect", |of| Figure::of(&of.effect, places))
+            .words("verdict", |of| {
+                // The change is between the preceding row and this one.
+                let change = of.change(meter, places).unwrap_or_default();
+                Cell::from(of.verdict()).remark(change)
+            })
+            .words("experiment", |of| name(&of.experiment))
+            .optional(true)
+            .node()
     }
 }
 

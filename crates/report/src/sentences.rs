@@ -202,8 +202,7 @@ impl View<'_> {
             none if none.is_empty() && is_inert(&worst.workload) => worst.workload.clone(),
             shown => shown,
         };
-        let places = self.columns.first().map_or(2, |column| column.1);
-        let figure = number::signed(worst.shown().estimate, places);
+        let figure = number::signed(worst.shown().estimate, self.places());
         let figure = (worst.estimate < 0.0).then(|| format!("{figure} %"));
         let parts: Vec<String> = [Some(shown).filter(|shown| !shown.is_empty()), figure]
             .into_iter()

@@ -219,7 +219,7 @@ fn terminal(attribution: &Attribution, columns: usize, color: bool) -> String {
 }
 
 fn markdown(attribution: &Attribution) -> String {
-    report::whole(attribution, true, None).unwrap().markdown()
+    report::whole(attribution, true, None).markdown()
 }
 
 fn at_80(experiment: &Experiment) -> String {
@@ -558,7 +558,7 @@ fn the_method_is_that_of_the_measurement() {
     let mut attribution = Experiment::new(&[(0.01, 0.01)]).attribution();
     assert!(markdown(&attribution).contains("take turns every few milliseconds"));
     attribution.total[0].unpaired = true;
-    let page = report::whole(&attribution, false, None).unwrap().markdown();
+    let page = report::whole(&attribution, false, None).markdown();
     assert!(!page.contains("take turns"), "{page}");
     assert!(
         page.contains("A block starts every server afresh"),
@@ -620,9 +620,10 @@ fn stale_figures_beside_the_series_are_reported() {
         observations: &[],
         distributions: &[],
         data: RawData::Command,
+        document: &[],
         flame_graph: None,
     };
-    let page = report::whole(&attribution, true, Some(&beside)).unwrap();
+    let page = report::whole(&attribution, true, Some(&beside));
     let page = page.html().unwrap();
     assert_eq!(page.matches("<i><data ").count(), 2, "{page}");
 }

@@ -172,6 +172,18 @@ pub(crate) fn estimate_marks(of: &ShownChange, dy: i32, ink: Ink) -> Vec<Mark> {
     line.into_iter().chain([mark]).collect()
 }
 
+/// Returns bars that stand behind each other, from 0 on, for lengths with their colours.
+pub(crate) fn stacked(lengths: impl IntoIterator<Item = (f64, Ink)>) -> Vec<Mark> {
+    let mut from = 0.0;
+    let lengths = lengths.into_iter().filter(|(length, _)| *length > 0.0);
+    let bars = lengths.map(|(length, ink)| {
+        let ends = (from, from + length);
+        from += length;
+        Mark::Bar(ends, 12, ink)
+    });
+    bars.collect()
+}
+
 /// The ends of a mark or interval: from, to.
 pub(crate) type Ends = (f64, f64);
 
