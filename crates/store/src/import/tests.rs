@@ -629,10 +629,7 @@ fn runs_at_a_rate_are_compared_by_latency_or_not_at_all() {
     );
     let without = with(|_| String::new());
     assert_eq!((without.verdict, without.low), (Verdict::Unclear, None));
-    assert_eq!(
-        without.withheld.as_deref(),
-        Some("cannot be told at a fixed rate")
-    );
+    assert_eq!(without.withheld.as_deref(), Some("unknown at a fixed rate"));
 }
 
 #[test]
