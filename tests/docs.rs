@@ -291,3 +291,24 @@ fn heading(line: &str) -> Option<String> {
     let name: String = title.to_lowercase().chars().filter(kept).collect();
     Some(name.replace(' ', "-"))
 }
+
+#[test]
+fn every_benchmark_is_listed_and_starts() {
+    let page = std::fs::read_to_string(root().join("ci/bench/README.md")).unwrap();
+    let mut started = 0;
+    for entry in std::fs::read_dir(root().join("ci/bench")).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        if path.extension().is_some() || path.is_dir() {
+            continue;
+        }
+        assert!(page.contains(&format!("| `ci/bench/{name}` |")), "{name}");
+        let text = std::fs::read_to_string(&path).unwrap();
+        if text.starts_with("#!/usr/bin/env python3\n") {
+            let help = bash(root(), &format!("python3 -B ci/bench/{name} --help"));
+            assert!(help.status.success(), "{name}: {help:?}");
+            started += 1;
+        }
+    }
+    assert!(started > 15, "{started}");
+}

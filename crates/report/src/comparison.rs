@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use super::document::chart::{ChartRow, axis, estimate_marks};
+use super::document::chart::{ChartRow, axis, changes_row};
 use super::document::{
     Cell, Chart, Document, Drawing, Figure, Folding, Ink, Node, Style, Text, drawings, estimates,
     folded, list, literal, name, note, paragraph, sentence, soft, table, title,
@@ -309,17 +309,13 @@ fn drawing(table: &ComparisonTable, noun: &str, folded: bool) -> Drawing {
 }
 
 fn lane(row: &ComparisonRow) -> ChartRow {
-    let mut marks = Vec::new();
-    for (effect, dy, ink) in [(&row.before, -3, Ink::First), (&row.after, 3, Ink::Second)] {
-        let Some(effect) = effect else { continue };
-        marks.extend(estimate_marks(&effect.shown(), dy, ink));
-    }
-    ChartRow {
-        label: format!("{}  {}", position(row), label(row))
-            .trim()
-            .to_owned(),
-        marks,
-    }
+    let label = format!("{}  {}", position(row), label(row));
+    let changes = [&row.before, &row.after].map(|of| of.as_ref().map(Effect::shown));
+    changes_row(
+        label.trim().to_owned(),
+        &changes,
+        &[Ink::First, Ink::Second],
+    )
 }
 
 fn figures(of: &ComparisonTable, noun: &str, about: String) -> Node {

@@ -79,42 +79,30 @@ pub struct HistoryChange {
 /// workload that each one's verdicts are about. Figures that an experiment reuses from an earlier one are left out.
 pub fn history(attributions: &[Attribution], meter: Meter, workload: Option<&str>) -> History {
     let mut names: Vec<&str> = Vec::new();
-    for attribution in attributions.iter().rev() {
-        for patch in &attribution.patches {
-            if !names.contains(&patch.name.as_str()) {
-                names.push(&patch.name);
-            }
+    for patch in attributions.iter().rev().flat_map(|of| &of.patches) {
+        if !names.contains(&&*patch.name) {
+            names.push(&patch.name);
         }
     }
-    let mut patches: Vec<PatchHistory> = names
-        .into_iter()
-        .map(|name| PatchHistory {
-            name: Some(name.to_owned()),
-            moments: attributions
-                .iter()
-                .filter_map(|attribution| {
-                    let mut patches = attribution.patches.iter();
-                    let patch = patches.find(|patch| patch.name == name)?;
-                    history_point(
-                        attribution,
-                        &patch.effects,
-                        EffectKind::InOrder,
-                        meter,
-                        workload,
-                    )
-                })
-                .collect(),
+    let history = |name: Option<&str>| {
+        let moments = attributions.iter().filter_map(|of| {
+            let (effects, kind) = match name {
+                Some(name) => {
+                    let patch = of.patches.iter().find(|patch| patch.name == name)?;
+                    (&patch.effects, EffectKind::InOrder)
+                }
+                None => (&of.total, EffectKind::Total),
+            };
+            history_point(of, effects, kind, meter, workload)
+        });
+        PatchHistory {
+            name: name.map(str::to_owned),
+            moments: moments.collect(),
             best: Vec::new(),
-        })
-        .collect();
-    patches.push(PatchHistory {
-        name: None,
-        moments: attributions
-            .iter()
-            .filter_map(|a| history_point(a, &a.total, EffectKind::Total, meter, workload))
-            .collect(),
-        best: Vec::new(),
-    });
+        }
+    };
+    let names = names.into_iter().map(Some).chain([None]);
+    let mut patches: Vec<PatchHistory> = names.map(history).collect();
     patches.retain(|patch| !patch.moments.is_empty());
     adjust(&mut patches);
     find_changes(&mut patches, attributions);

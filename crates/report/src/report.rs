@@ -59,6 +59,17 @@ const DETAILED: &[Form] = &[
     Form::Comment,
 ];
 
+const WHOLE_OR_COMMENT: &[Form] = &[Form::MarkdownDetails, Form::Page, Form::Comment];
+/// The forms that name the functions of each patch in a line.
+const SHORT: &[Form] = &[Form::TerminalDetails, Form::Markdown, Form::Comment];
+/// The forms that are read far from the terminal of the run.
+const SENT: &[Form] = &[
+    Form::Markdown,
+    Form::MarkdownDetails,
+    Form::Page,
+    Form::Comment,
+];
+
 /// What a section can show.
 pub(crate) struct Content<'a> {
     pub(crate) view: &'a View<'a>,
@@ -92,56 +103,22 @@ impl ReportSection {
 /// The sections below the table of the patches, in their order; a terminal, whose last lines are read first, shows them in
 /// reverse order above it.
 const SECTIONS: &[ReportSection] = &[
-    ReportSection::new(WHOLE, 0, |of| effects::adds_up(of.view)),
-    ReportSection::new(&[Form::Markdown], 0, |of| one_layout(of.view.attribution)),
-    ReportSection::new(EVERYWHERE, 5, |of| {
-        let nodes = effects::single_workloads(of);
-        if WHOLE.contains(&of.form) {
-            folded(Folding::Open, "single", "On single workloads", nodes)
-        } else {
-            nodes
-        }
-    }),
+    ReportSection::new(WHOLE, 0, effects::adds_up),
+    ReportSection::new(&[Form::Markdown], 0, one_layout),
+    ReportSection::new(EVERYWHERE, 5, effects::single_workloads),
     ReportSection::new(EVERYWHERE, 7, effects::separately),
-    ReportSection::new(
-        &[Form::MarkdownDetails, Form::Page, Form::Comment],
-        12,
-        |of| {
-            if of.view.has_suite() || of.form == Form::Page {
-                effects::workloads(of)
-            } else {
-                Vec::new()
-            }
-        },
-    ),
-    ReportSection::new(WHOLE, 0, |of| {
-        tails::mean_and_tail(of.view, of.distributions())
-    }),
-    ReportSection::new(
-        &[Form::TerminalDetails, Form::Markdown, Form::Comment],
-        8,
-        |of| functions::in_short(of.view.attribution),
-    ),
-    ReportSection::new(WHOLE, 0, |of| functions::in_full(of.view.attribution)),
+    ReportSection::new(WHOLE_OR_COMMENT, 12, effects::workloads),
+    ReportSection::new(WHOLE, 0, tails::mean_and_tail),
+    ReportSection::new(SHORT, 8, functions::in_short),
+    ReportSection::new(WHOLE, 0, functions::in_full),
     ReportSection::new(&[Form::Page], 0, flame_graph),
-    ReportSection::new(&[Form::Page], 0, |of| {
-        slices::slices(of.view.nouns(), of.distributions())
-    }),
+    ReportSection::new(&[Form::Page], 0, slices::slices),
     ReportSection::new(&[Form::Page], 0, blocks::blocks),
-    ReportSection::new(DETAILED, 9, |of| noise::noise(of.view.attribution)),
-    ReportSection::new(DETAILED, 10, |of| method(of.view.attribution)),
-    ReportSection::new(DETAILED, 11, |of| builds::builds(of.view.attribution)),
+    ReportSection::new(DETAILED, 9, noise::noise),
+    ReportSection::new(DETAILED, 10, method),
+    ReportSection::new(DETAILED, 11, builds::builds),
     ReportSection::new(&[Form::Page], 0, data),
-    ReportSection::new(
-        &[
-            Form::Markdown,
-            Form::MarkdownDetails,
-            Form::Page,
-            Form::Comment,
-        ],
-        6,
-        reproduce,
-    ),
+    ReportSection::new(SENT, 6, reproduce),
 ];
 
 impl<'a> Content<'a> {
@@ -211,7 +188,7 @@ pub(super) fn terminal(attribution: &Attribution, details: bool) -> Document {
     let sections = content.sections().into_iter().rev();
     nodes.extend(sections.flat_map(|(_, nodes)| nodes));
     nodes.extend(warnings(attribution));
-    nodes.extend(one_layout(attribution));
+    nodes.extend(one_layout(&content));
     nodes.push(main_table(&content));
     nodes.push(soft(view.legend()));
     if !details {
@@ -345,12 +322,13 @@ pub(super) fn provenance(view: &View<'_>) -> Vec<Node> {
 }
 
 /// Says that the code layout is part of the effects, if there was only one.
-fn one_layout(attribution: &Attribution) -> Vec<Node> {
-    let mut spread = attribution.noise.spread.iter();
+fn one_layout(of: &Content<'_>) -> Vec<Node> {
+    let noise = &of.view.attribution.noise;
+    let mut spread = noise.spread.iter();
     let timed =
         spread.any(|spread| spread.blocks > 0 && matches!(spread.meter, Meter::Time | Meter::Cpu));
     let words = "All times come from one code layout a point, which is part of the effects.";
-    let is_one = timed && attribution.noise.layouts < 2;
+    let is_one = timed && noise.layouts < 2;
     is_one.then(|| paragraph(words)).into_iter().collect()
 }
 
@@ -374,7 +352,8 @@ fn flame_graph(of: &Content<'_>) -> Vec<Node> {
 }
 
 /// Returns the section on the machine, the settings and the method.
-fn method(attribution: &Attribution) -> Vec<Node> {
+fn method(of: &Content<'_>) -> Vec<Node> {
+    let attribution = of.view.attribution;
     let machine = attribution.machine.iter();
     let machine = machine.map(|(key, value)| (literal(key).into(), literal(value).into()));
     let provenance = attribution.provenance();

@@ -1,5 +1,6 @@
 //! The section on builds: how long they took, their profiles and the size of their code.
 
+use super::Content;
 use crate::document::chart::{ChartRow, stacked};
 use crate::document::{
     Cell, Chart, Document, Drawing, Ink, Node, Style, drawings, keys, literal, name, paragraph,
@@ -7,7 +8,6 @@ use crate::document::{
 };
 use crate::nouns::Nouns;
 use crate::{code_size, number, profile_guided};
-use perfquilt_judge::attribution::Attribution;
 use perfquilt_model::observation::PointBuild;
 use perfquilt_model::point::Point;
 
@@ -59,7 +59,8 @@ pub fn built_servers(servers: &[BuiltServer<'_>]) -> Document {
 }
 
 /// Returns the section on builds; nothing if none are known.
-pub(crate) fn builds(attribution: &Attribution) -> Vec<Node> {
+pub(crate) fn builds(of: &Content<'_>) -> Vec<Node> {
+    let attribution = of.view.attribution;
     let builds = &attribution.builds;
     let point = |of: &PointBuild| Nouns::of(attribution).point(of.point);
     let bars = builds.iter().map(|build| ChartRow {

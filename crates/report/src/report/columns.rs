@@ -1,5 +1,6 @@
 //! The columns of an effect. Each is declared once: its name and value in CSV, and how the report's tables show it.
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{Content, EVERYWHERE, Form};
@@ -8,7 +9,7 @@ use crate::document::{
 };
 use crate::view::{EffectRow, Label};
 use perfquilt_judge::attribution::{Effect, TailFigure};
-use perfquilt_model::observation::Statistic;
+use perfquilt_model::observation::Statistic::{self, Mean, P99, Slow, Stalled};
 
 /// An effect, and the names of what it belongs to.
 pub(crate) struct EffectLine<'a> {
@@ -137,24 +138,22 @@ pub(crate) const COLUMNS: &[EffectColumn] = &[
     EffectColumn::new("from", |of| json!(of.from)),
     EffectColumn::new("stale", |of| json!(of.effect.is_stale())),
     EffectColumn::new("typical", |of| json!(of.effect.typical())),
-    EffectColumn::new("mean", |of| tail(of, Statistic::Mean, estimate)),
-    EffectColumn::new("mean_low", |of| tail(of, Statistic::Mean, low)),
-    EffectColumn::new("mean_high", |of| tail(of, Statistic::Mean, high)),
-    EffectColumn::new("mean_verdict", |of| tail(of, Statistic::Mean, verdict)),
-    EffectColumn::new("slow", |of| tail(of, Statistic::Slow, estimate)),
-    EffectColumn::new("slow_low", |of| tail(of, Statistic::Slow, low)),
-    EffectColumn::new("slow_high", |of| tail(of, Statistic::Slow, high)),
-    EffectColumn::new("slow_verdict", |of| tail(of, Statistic::Slow, verdict)),
-    EffectColumn::new("p99", |of| tail(of, Statistic::P99, estimate)),
-    EffectColumn::new("p99_low", |of| tail(of, Statistic::P99, low)),
-    EffectColumn::new("p99_high", |of| tail(of, Statistic::P99, high)),
-    EffectColumn::new("p99_verdict", |of| tail(of, Statistic::P99, verdict)),
-    EffectColumn::new("stalled", |of| tail(of, Statistic::Stalled, estimate)),
-    EffectColumn::new("stalled_low", |of| tail(of, Statistic::Stalled, low)),
-    EffectColumn::new("stalled_high", |of| tail(of, Statistic::Stalled, high)),
-    EffectColumn::new("stalled_verdict", |of| {
-        tail(of, Statistic::Stalled, verdict)
-    }),
+    EffectColumn::new("mean", |of| tail(of, Mean, |of| of.estimate)),
+    EffectColumn::new("mean_low", |of| tail(of, Mean, |of| of.low)),
+    EffectColumn::new("mean_high", |of| tail(of, Mean, |of| of.high)),
+    EffectColumn::new("mean_verdict", |of| tail(of, Mean, |of| of.verdict)),
+    EffectColumn::new("slow", |of| tail(of, Slow, |of| of.estimate)),
+    EffectColumn::new("slow_low", |of| tail(of, Slow, |of| of.low)),
+    EffectColumn::new("slow_high", |of| tail(of, Slow, |of| of.high)),
+    EffectColumn::new("slow_verdict", |of| tail(of, Slow, |of| of.verdict)),
+    EffectColumn::new("p99", |of| tail(of, P99, |of| of.estimate)),
+    EffectColumn::new("p99_low", |of| tail(of, P99, |of| of.low)),
+    EffectColumn::new("p99_high", |of| tail(of, P99, |of| of.high)),
+    EffectColumn::new("p99_verdict", |of| tail(of, P99, |of| of.verdict)),
+    EffectColumn::new("stalled", |of| tail(of, Stalled, |of| of.estimate)),
+    EffectColumn::new("stalled_low", |of| tail(of, Stalled, |of| of.low)),
+    EffectColumn::new("stalled_high", |of| tail(of, Stalled, |of| of.high)),
+    EffectColumn::new("stalled_verdict", |of| tail(of, Stalled, |of| of.verdict)),
     EffectColumn::new("executed", |of| json!(of.effect.executed)),
     EffectColumn::new("change_of", |of| json!(of.effect.shown().of)),
     EffectColumn::new("change", |of| json!(of.effect.shown().estimate)),
@@ -211,27 +210,11 @@ impl Content<'_> {
 }
 
 /// Returns a part of the mean or of a tail figure, if it is known.
-fn tail(of: &EffectLine<'_>, statistic: Statistic, part: fn(&TailFigure) -> Value) -> Value {
-    let figure = of
-        .effect
-        .tail
-        .as_deref()
-        .and_then(|tail| tail.get(statistic));
-    figure.map_or(Value::Null, part)
-}
-
-fn estimate(of: &TailFigure) -> Value {
-    json!(of.estimate)
-}
-
-fn low(of: &TailFigure) -> Value {
-    json!(of.low)
-}
-
-fn high(of: &TailFigure) -> Value {
-    json!(of.high)
-}
-
-fn verdict(of: &TailFigure) -> Value {
-    json!(of.verdict)
+fn tail<P: Serialize>(
+    of: &EffectLine<'_>,
+    statistic: Statistic,
+    part: fn(&TailFigure) -> P,
+) -> Value {
+    let tail = of.effect.tail.as_deref();
+    json!(tail.and_then(|tail| tail.get(statistic)).map(part))
 }

@@ -1,11 +1,11 @@
 //! The sections with the effects of the patches: in order, adding up, each by itself, and by workload.
 
-use super::Content;
 use super::columns::EffectRows;
-use crate::document::chart::{ChartRow, Mark, axis, estimate_marks};
+use super::{Content, Form};
+use crate::document::chart::{ChartRow, Mark, axis, changes_row};
 use crate::document::{
-    Chart, Drawing, Figure, Folding, Ink, Node, Text, drawings, drawn, estimates, key, keys, list,
-    literal, name, paragraph, section, soft, table,
+    Chart, Drawing, Figure, Folding, Ink, Node, Text, drawings, drawn, estimates, folded, key,
+    keys, list, literal, name, paragraph, section, soft, table,
 };
 use crate::view::{EffectRow, Label, SeparateEffects, View};
 use crate::{number, workload_name};
@@ -27,7 +27,8 @@ fn ink(effect: &Effect) -> Ink {
 }
 
 /// Returns the section on how the patches add up to the series, one drawing per meter.
-pub(crate) fn adds_up(view: &View<'_>) -> Vec<Node> {
+pub(crate) fn adds_up(of: &Content<'_>) -> Vec<Node> {
+    let view = of.view;
     let is_series = !view.attribution.is_of_servers();
     let columns = (0..view.columns.len()).filter(|_| is_series);
     let steps = drawings(columns.filter_map(|column| waterfall(view, column)));
@@ -122,20 +123,13 @@ pub(crate) fn separately(of: &Content<'_>) -> Vec<Node> {
 /// Returns a drawing of rows: their effects below each other, each with its interval.
 fn forest(about: String, meters: &[Meter], rows: &[&EffectRow<'_>], inks: &[Ink]) -> Chart {
     let lane = |row: &&EffectRow<'_>| {
-        let shown: Vec<_> = row.effects.iter().zip(inks).collect();
-        let first = -3 * (i32::try_from(shown.len()).unwrap_or(1) - 1);
-        let mut marks = Vec::new();
-        for (dy, (effect, ink)) in (first..).step_by(6).zip(shown) {
-            match effect {
-                None => {}
-                Some(effect) if !effect.executed => marks.push(Mark::Tick(0.0, Ink::Quiet)),
-                Some(effect) => marks.extend(estimate_marks(&effect.shown(), dy, *ink)),
-            }
-        }
-        ChartRow {
-            label: row.label.text(),
-            marks,
-        }
+        let executed = row.effects.iter().map(|of| of.filter(|of| of.executed));
+        let changes: Vec<_> = executed.map(|of| of.map(Effect::shown)).collect();
+        let mut lane = changes_row(row.label.text(), &changes, inks);
+        let others = row.effects.iter().flatten().filter(|of| !of.executed);
+        lane.marks
+            .extend(others.map(|_| Mark::Tick(0.0, Ink::Quiet)));
+        lane
     };
     Chart::of_rows(about, axis(meters), rows.iter().map(lane).collect())
 }
@@ -175,7 +169,12 @@ pub(crate) fn single_workloads(of: &Content<'_>) -> Vec<Node> {
     }
     nodes.extend(view.unexecuted(&name).map(paragraph));
     nodes.extend(further(view));
-    nodes
+    match of.form {
+        Form::MarkdownDetails | Form::Page => {
+            folded(Folding::Open, "single", "On single workloads", nodes)
+        }
+        _ => nodes,
+    }
 }
 
 /// Returns the effects on meters without a column.
@@ -202,6 +201,9 @@ fn further(view: &View<'_>) -> Vec<Node> {
 /// Returns the section with all effects on every workload, one drawing per workload.
 pub(crate) fn workloads(of: &Content<'_>) -> Vec<Node> {
     let view = of.view;
+    if !view.has_suite() && of.form != Form::Page {
+        return Vec::new();
+    }
     let noun = view.nouns().one;
     let inks = [Ink::First, Ink::Second];
     let meters = view.meters();

@@ -1,5 +1,6 @@
 //! The section on noise: the control, machines and lanes, the conditions on the machine, and the parts of the noise.
 
+use super::Content;
 use crate::document::chart::{ChartRow, Mark, axis, stacked};
 use crate::document::{
     Chart, Drawing, Ink, Node, drawings, keys, literal, name, paragraph, section, sentence, table,
@@ -11,7 +12,8 @@ use perfquilt_judge::attribution::{Attribution, GroupFigures, MachineNoise, Nois
 use perfquilt_model::observation::{Conditions, Meter};
 
 /// Returns the section on noise; nothing if no noise is known.
-pub(crate) fn noise(attribution: &Attribution) -> Vec<Node> {
+pub(crate) fn noise(of: &Content<'_>) -> Vec<Node> {
+    let attribution = of.view.attribution;
     let noise = &attribution.noise;
     let is_known = noise.spread.iter().any(|spread| spread.block_sd.is_some());
     let mut nodes = Vec::new();

@@ -269,7 +269,8 @@ fn tails_lanes_and_machines_are_drawn() {
         p_value: 0.4,
     }];
     let noise = |attribution: &Attribution| {
-        let nodes = noise::noise(attribution);
+        let view = View::new(attribution);
+        let nodes = noise::noise(&Content::new(&view, Form::Page));
         Document(nodes).html().unwrap()
     };
     let lanes = noise(&attribution);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::Content;
 use crate::document::chart::{ChartContent, ChartRow, Curve, Mark};
 use crate::document::{Chart, Drawing, Ink, Node, drawn, keys, name, soft, table};
 use crate::nouns::Nouns;
@@ -70,9 +71,10 @@ fn percentiles(values: &mut [f32]) -> [f64; 7] {
 }
 
 /// Returns the section on the times of slices, one drawing per workload.
-pub(crate) fn slices(nouns: &Nouns, distributions: &[Distribution]) -> Vec<Node> {
+pub(crate) fn slices(of: &Content<'_>) -> Vec<Node> {
+    let nouns = of.view.nouns();
     let mut by_workload: BTreeMap<&str, Vec<&Distribution>> = BTreeMap::new();
-    for one in distributions {
+    for one in of.distributions() {
         by_workload.entry(&one.workload).or_default().push(one);
     }
     let all = by_workload.into_iter();

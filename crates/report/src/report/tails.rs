@@ -1,13 +1,13 @@
 //! The section on the mean and the tail of slices beside their typical time.
 
-use super::slices::{Distribution, slow_slices};
-use crate::document::chart::{ChartRow, axis, estimate_marks};
+use super::Content;
+use super::slices::slow_slices;
+use crate::document::chart::{ChartRow, axis, changes_row};
 use crate::document::{
     Chart, Drawing, Figure, Ink, Node, drawings, estimates, literal, paragraph, section, table,
 };
 use crate::number;
 use crate::tail::figure;
-use crate::view::View;
 use perfquilt_judge::attribution::{Effect, ShownChange, TailFigure, TailFigures};
 use perfquilt_model::observation::Statistic;
 
@@ -34,7 +34,8 @@ their round, stalled ones more than twenty times: the share before and after. Bo
 
 /// Returns the section on typical time, mean and tail of each patch, where a tail is known, on the suite or single workload
 /// that verdicts are about.
-pub(crate) fn mean_and_tail(view: &View<'_>, distributions: &[Distribution]) -> Vec<Node> {
+pub(crate) fn mean_and_tail(of: &Content<'_>) -> Vec<Node> {
+    let view = of.view;
     let Some(&(meter, places)) = view.columns.first() else {
         return Vec::new();
     };
@@ -59,7 +60,9 @@ pub(crate) fn mean_and_tail(view: &View<'_>, distributions: &[Distribution]) -> 
         .node();
     let chart = Chart::of_rows(about, axis(&[meter]), rows.iter().map(marks).collect());
     let chart = Drawing::alone(chart).caption(estimates(INKS));
-    let drawn = [chart].into_iter().chain(slow_slices(view, distributions));
+    let drawn = [chart]
+        .into_iter()
+        .chain(slow_slices(view, of.distributions()));
     let nodes = [paragraph(ABOUT), table].into_iter().chain(drawings(drawn));
     section("tail", "Mean and tail", nodes.filter(|_| !rows.is_empty()))
 }
@@ -74,11 +77,5 @@ fn marks((name, effect, tail): &(String, &Effect, &TailFigures)) -> ChartRow {
         tail.mean.as_ref().map(of),
         tail.p99.as_ref().map(of),
     ];
-    let figures = figures.into_iter().zip(INKS).zip([-6, 0, 6]);
-    let marks =
-        figures.filter_map(|((figure, (ink, _)), dy)| Some(estimate_marks(&figure?, dy, ink)));
-    ChartRow {
-        label: name.clone(),
-        marks: marks.flatten().collect(),
-    }
+    changes_row(name.clone(), &figures, &INKS.map(|(ink, _)| ink))
 }
