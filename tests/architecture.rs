@@ -263,5 +263,8 @@ fn the_fuzzers_lock_names_crates_that_exist() {
     let unknown: Vec<&str> = ours
         .filter(|name| *name != "perfquilt-fuzz" && !actual.contains_key(&short(name)))
         .collect();
-    assert_eq!(unknown, [""; 0], "`cargo metadata` in fuzz/ writes its lock");
+    assert_eq!(
+        unknown, [""; 0],
+        "`cargo metadata` in fuzz/ writes its lock"
+    );
 }

@@ -139,33 +139,24 @@ fn describe(of: &ComparedExperiment) -> String {
 
 /// Returns the first sentence: what the series is worth in the second experiment against the first.
 fn headline(comparison: &Comparison) -> String {
-    let total = comparison.main_tables().next();
-    let Some(table) = total else {
+    let Some(table) = comparison.main_tables().next() else {
         return "The experiments have no workload and meter in common".to_owned();
     };
     if comparison.is_of_servers() {
         return counts(comparison, table);
     }
-    let places = places(table);
-    let [before, after, figure] = cells(&table.total, table.meter, places);
+    let [before, after, figure] = cells(&table.total, table.meter, places(table));
     let quantity = table.meter.shown_quantity();
     let on = match table.workload.as_str() {
         SUITE => String::new(),
         workload => format!(" on {}", name(workload)),
     };
     match table.total.difference.map(|difference| difference.verdict) {
-        Some(DifferenceVerdict::More | DifferenceVerdict::Less | DifferenceVerdict::Same) => {
-            format!(
-                "The series is {}{on}: {figure} in {quantity}",
-                verdict(&table.total)
-            )
-        }
-        Some(DifferenceVerdict::Unclear) => {
-            format!(
-                "Whether the series is worth more or less{on} is unclear: {figure} in {quantity}"
-            )
-        }
         None => format!("The series{on}: {before} before and {after} after, in {quantity}"),
+        Some(DifferenceVerdict::Unclear) => format!(
+            "Whether the series is worth more or less{on} is unclear: {figure} in {quantity}"
+        ),
+        Some(verdict) => format!("The series is {verdict}{on}: {figure} in {quantity}"),
     }
 }
 

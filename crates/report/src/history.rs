@@ -356,29 +356,18 @@ impl History {
     /// Returns the experiments in chronological order, which gives their numbers in all drawings.
     fn experiments(&self) -> Vec<&str> {
         let moments = self.patches.iter().flat_map(|patch| &patch.moments);
-        let mut found: Vec<(&str, &str)> = moments
-            .map(|m| (m.started.as_str(), m.experiment.as_str()))
-            .collect();
-        found.sort_unstable();
-        found.dedup();
-        found
-            .into_iter()
-            .map(|(_, experiment)| experiment)
-            .collect()
+        let found = moments.map(|m| (m.started.as_str(), m.experiment.as_str()));
+        let found: BTreeSet<(&str, &str)> = found.collect();
+        found.into_iter().map(|(_, name)| name).collect()
     }
 
     /// Returns the releases, each with its colour; from the fourth on, they share one.
     fn releases(&self) -> Vec<(&str, Ink)> {
-        let inks = [Ink::First, Ink::Second, Ink::Third, Ink::Fourth];
         let moments = self.patches.iter().flat_map(|patch| &patch.moments);
-        let mut found: Vec<&str> = moments.map(|m| m.release.as_str()).collect();
-        found.sort_unstable();
-        found.dedup();
-        let ink = |place: usize| inks.get(place).copied().unwrap_or(Ink::Fourth);
-        let found = found.into_iter().enumerate();
-        found
-            .map(|(place, release)| (release, ink(place)))
-            .collect()
+        let found: BTreeSet<&str> = moments.map(|m| m.release.as_str()).collect();
+        let inks = [Ink::First, Ink::Second, Ink::Third];
+        let inks = inks.into_iter().chain(std::iter::repeat(Ink::Fourth));
+        found.into_iter().zip(inks).collect()
     }
 }
 

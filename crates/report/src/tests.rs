@@ -761,7 +761,7 @@ fn every_format_has_the_same_sign() {
     assert!(faster.starts_with("+5."), "{faster}");
     let data = ReportData::new(&attribution);
     for exporter in EXPORTERS {
-        if !["terminal", "markdown"].contains(&exporter.name()) {
+        if !["terminal", "markdown"].contains(&exporter.name) {
             continue;
         }
         let text = exporter.export(&data).unwrap().text;
@@ -789,7 +789,7 @@ fn every_format_has_the_same_sign() {
     let time = serde_json::to_value(effect(0, Meter::Time).unwrap()).unwrap();
     assert_eq!(time["change"]["of"], "speed");
     assert_eq!(time["change"]["estimate"], time["estimate"]);
-    let csv = EXPORTERS.iter().find(|of| of.name() == "csv").unwrap();
+    let csv = EXPORTERS.iter().find(|of| of.name == "csv").unwrap();
     let csv = csv.export(&data).unwrap().text;
     let mut rows = csv.lines().map(|line| line.rsplit(',').collect::<Vec<_>>());
     assert_eq!(

@@ -7,6 +7,7 @@ use perfquilt_judge::attribution::{EffectKind, PatchEffects, Verdict};
 use perfquilt_judge::bisect::Conclusion;
 use perfquilt_model::comment::MeasurementStatus;
 use perfquilt_model::error;
+use perfquilt_model::point::Point;
 
 /// Returns the status of `notice`.
 pub(super) fn status(notice: &Notice<'_>, view: Option<&View<'_>>) -> MeasurementStatus {
@@ -24,17 +25,10 @@ pub(super) fn status(notice: &Notice<'_>, view: Option<&View<'_>>) -> Measuremen
     };
     if patches(view).any(|row| row.verdict == "failed")
         || !attribution.failed_workloads.is_empty()
-        || attribution
-            .failed
-            .contains_key(&perfquilt_model::point::Point::BASE)
+        || attribution.failed.contains_key(&Point::BASE)
     {
         return MeasurementStatus::Failed;
     }
-    let total = attribution
-        .main_meter()
-        .and_then(|meter| attribution.main_effect(&attribution.total, EffectKind::Total, meter))
-        .filter(|effect| !effect.is_stale());
-    let verdict = total.map(|effect| effect.verdict);
     if attribution.is_regression()
         || !attribution.patches_with_new_failures().is_empty()
         || patches(view).any(|row| row.no_longer_helps)
@@ -51,6 +45,11 @@ pub(super) fn status(notice: &Notice<'_>, view: Option<&View<'_>>) -> Measuremen
     {
         return MeasurementStatus::Unfinished;
     }
+    let total = attribution
+        .main_meter()
+        .and_then(|meter| attribution.main_effect(&attribution.total, EffectKind::Total, meter))
+        .filter(|effect| !effect.is_stale());
+    let verdict = total.map(|effect| effect.verdict);
     match verdict.or_else(|| of_servers(view)) {
         // A patch that no server has is not known to have no effect.
         Some(Verdict::NoEffect) if patches(view).any(|row| row.verdict == NOT_IN_SERVER) => {
