@@ -6,7 +6,6 @@ use super::document::chart::{ChartRow, Mark};
 use super::document::{Chart, Drawing, Figure, Ink, Node, drawn, name, paragraph, section, table};
 use super::nouns::Nouns;
 use super::number;
-use super::report::Content;
 use perfquilt_judge::attribution::Attribution;
 use perfquilt_model::observation::FunctionChange;
 
@@ -19,8 +18,8 @@ const MAX_WORKLOADS: usize = 2;
 const MAX_FUNCTIONS: usize = 4;
 
 /// Returns the section on the functions that changed, in one line per patch and workload; nothing if there are none.
-pub(super) fn in_short(of: &Content<'_>) -> Vec<Node> {
-    let lines = lines(of.view.attribution);
+pub(super) fn in_short(attribution: &Attribution) -> Vec<Node> {
+    let lines = lines(attribution);
     let table = table("Functions", &lines)
         .figures("#", |(index, ..)| index.to_string())
         .names("workload", |(_, workload, _)| name(workload))
@@ -34,8 +33,7 @@ pub(super) fn in_short(of: &Content<'_>) -> Vec<Node> {
 }
 
 /// Returns the section on all functions that changed, one drawing per patch.
-pub(super) fn in_full(of: &Content<'_>) -> Vec<Node> {
-    let attribution = of.view.attribution;
+pub(super) fn in_full(attribution: &Attribution) -> Vec<Node> {
     let all = attribution.patches.iter().filter_map(|patch| {
         let changes = attribution.functions.iter();
         let own: Vec<&FunctionChange> = changes.filter(|of| of.patch == patch.index).collect();
