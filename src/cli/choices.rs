@@ -90,7 +90,7 @@ pub struct ReportFormat(pub &'static Exporter);
 
 impl PartialEq for ReportFormat {
     fn eq(&self, other: &Self) -> bool {
-        self.0.name == other.0.name()
+        self.0.name == other.0.name
     }
 }
 

@@ -122,7 +122,7 @@ fn benchmarks_of_a_server_share_its_blocks_so_that_all_together_have_a_figure() 
 /// The file in Go's benchmark format, as `perfquilt report --format gobench` writes it.
 fn go_benchmark(file: &ObservationFile) -> String {
     let mut formats = EXPORTERS.iter();
-    let format = formats.find(|format| format.name() == "gobench").unwrap();
+    let format = formats.find(|format| format.name == "gobench").unwrap();
     let attribution = attribution(file);
     let data = ReportData {
         file: Some(file),
