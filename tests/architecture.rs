@@ -250,3 +250,21 @@ fn no_dependency_needs_a_newer_compiler_than_the_promised_one() {
     );
     assert!(packages.len() > 200, "{}", packages.len());
 }
+
+#[test]
+fn the_fuzzers_lock_names_crates_that_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let lock = std::fs::read_to_string(root.join("fuzz/Cargo.lock")).unwrap();
+    let lock: toml::Value = toml::from_str(&lock).unwrap();
+    let actual = dependencies();
+    let packages = lock["package"].as_array().unwrap().iter();
+    let names = packages.map(|package| package["name"].as_str().unwrap());
+    let ours = names.filter(|name| name.starts_with("perfquilt-"));
+    let unknown: Vec<&str> = ours
+        .filter(|name| *name != "perfquilt-fuzz" && !actual.contains_key(&short(name)))
+        .collect();
+    assert_eq!(
+        unknown, [""; 0],
+        "`cargo metadata` in fuzz/ writes its lock"
+    );
+}

@@ -122,12 +122,7 @@ fn a_block_has_the_comment_before_it() {
 fn the_example_of_a_format_exports_published_results() {
     let mut formats: Vec<&Exporter> = EXPORTERS.to_vec();
     formats.push(export::BADGE);
-    let with_name = |name| {
-        formats
-            .iter()
-            .filter(|format| format.name() == name)
-            .count()
-    };
+    let with_name = |name| formats.iter().filter(|format| format.name == name).count();
     assert_eq!(with_name("badge"), 1);
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("docs/results/2026-11-21-mariadb-10.11.18.jsonl.gz");

@@ -1,6 +1,7 @@
 //! The commands of the documents work: the tutorial's commands are run (those of other documents in
 //! `docs_commands.rs`), every command of perfquilt's is one, and every link leads to a file.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -257,15 +258,23 @@ fn the_promises_of_the_bot_have_tests() {
 /// `ci/field` runs them by name, which is not part of `ci/test`.
 #[test]
 fn the_promises_of_ci_field_have_tests() {
-    let mut text = String::new();
-    for folder in ["crates", "tests"] {
-        sources(&root().join(folder), &mut text);
-    }
     let listed = bash(root(), "ci/field --tests");
     assert!(listed.status.success(), "{listed:?}");
     let listed = String::from_utf8(listed.stdout).unwrap();
-    let is_there = |test: &str| {
-        let name = test.rsplit([' ', ':']).next().unwrap();
+    let mut read = BTreeMap::new();
+    let mut is_there = |test: &str| {
+        let (program, path) = test.split_once(' ').unwrap();
+        let folder = match program.strip_prefix("lib") {
+            Some("") => "crates/series".to_owned(),
+            Some(name) => format!("crates/{}", name.trim_start_matches('-')),
+            None => "tests".to_owned(),
+        };
+        let text = read.entry(folder).or_insert_with_key(|folder| {
+            let mut text = String::new();
+            sources(&root().join(folder), &mut text);
+            text
+        });
+        let name = path.rsplit(':').next().unwrap();
         text.contains(&format!("fn {name}("))
     };
     let missing: Vec<&str> = listed.lines().filter(|test| !is_there(test)).collect();
@@ -281,4 +290,25 @@ fn heading(line: &str) -> Option<String> {
     let kept = |c: &char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_');
     let name: String = title.to_lowercase().chars().filter(kept).collect();
     Some(name.replace(' ', "-"))
+}
+
+#[test]
+fn every_benchmark_is_listed_and_starts() {
+    let page = std::fs::read_to_string(root().join("ci/bench/README.md")).unwrap();
+    let mut started = 0;
+    for entry in std::fs::read_dir(root().join("ci/bench")).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        if path.extension().is_some() || path.is_dir() {
+            continue;
+        }
+        assert!(page.contains(&format!("| `ci/bench/{name}` |")), "{name}");
+        let text = std::fs::read_to_string(&path).unwrap();
+        if text.starts_with("#!/usr/bin/env python3\n") {
+            let help = bash(root(), &format!("python3 -B ci/bench/{name} --help"));
+            assert!(help.status.success(), "{name}: {help:?}");
+            started += 1;
+        }
+    }
+    assert!(started > 15, "{started}");
 }

@@ -40,7 +40,7 @@ fn possible_values(args: &[&str]) -> Vec<String> {
 
 /// Every format of a report, with a file that has something to show in it.
 fn formats() -> impl Iterator<Item = (&'static str, &'static str)> {
-    EXPORTERS.iter().map(|format| match format.name() {
+    EXPORTERS.iter().map(|format| match format.name {
         "sql-bench" => ("sql-bench", OPERATIONS),
         name => (name, OBSERVATIONS),
     })
@@ -48,7 +48,7 @@ fn formats() -> impl Iterator<Item = (&'static str, &'static str)> {
 
 #[test]
 fn every_format_is_on_the_command_line_and_in_the_documents() {
-    let names: Vec<&str> = EXPORTERS.iter().map(|format| format.name()).collect();
+    let names: Vec<&str> = EXPORTERS.iter().map(|format| format.name).collect();
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/formats.md");
     let page = std::fs::read_to_string(page).unwrap();
     let (_, table) = page.split_once("| format | content | for |").unwrap();
@@ -58,7 +58,7 @@ fn every_format_is_on_the_command_line_and_in_the_documents() {
         first_column.push_str(row.split(" | ").next().unwrap());
     }
     for format in EXPORTERS {
-        let name = format.name();
+        let name = format.name;
         assert!(first_column.contains(&format!("`{name}`")), "{name}");
         helps.push(format!("- {name}:"));
     }
@@ -69,7 +69,7 @@ fn every_format_is_on_the_command_line_and_in_the_documents() {
         let mut lines = help.lines().map(str::trim_start);
         for (format, start) in EXPORTERS.iter().zip(&helps) {
             let line = lines.find(|line| line.starts_with(start)).unwrap();
-            let word = format.help().split(' ').next().unwrap();
+            let word = format.help.split(' ').next().unwrap();
             assert!(line.contains(word), "{command}: {line}");
         }
     }

@@ -61,9 +61,7 @@ impl Fork {
     }
 
     fn git(&self, args: &[&str]) -> String {
-        let output = run_in(self.path(), "git", args);
-        assert!(output.success(), "{args:?}: {}", output.stderr_text());
-        output.stdout_text()
+        perfquilt_testkit::git(self.path(), args)
     }
 
     fn commit(&self, message: &str, name: &str, content: &str) {

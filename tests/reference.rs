@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
+use crate::common::documents::root;
 use perfquilt_model::observation::Meter;
 use regex::Regex;
 use syn::{Attribute, Expr, Field, Fields, Item, Lit, Stmt, Type};
@@ -21,10 +22,6 @@ const FOLDERS: [&str; 4] = [
 /// Types without a table of their own: the file as a whole, whose sections are the document's headings, and what the results of
 /// a cluster's tasks have.
 const WITHOUT_TABLE: [&str; 2] = ["Config", "BlockSlices"];
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
 
 /// A Rust file below the project's folder.
 struct Source {

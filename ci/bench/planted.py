@@ -1,16 +1,15 @@
-"""Workspaces with patches made for the occasion: what `layout`, `known-answers` and `bisect` share."""
+"""Workspaces with patches made for the occasion: what benchmarks of planted changes share."""
 
-import argparse
 import difflib
 import json
-import os
-import pathlib
 import re
 import shutil
 import subprocess
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+import bench
+from bench import PROGRAM, ROOT
+
 
 HEADER = """From: perfquilt contributors <perfquilt@example.invalid>
 Date: Sat, 21 Nov 2026 15:00:00 +0000
@@ -106,15 +105,7 @@ class Workspace:
 
 def arguments(doc, **options):
     """The command line: --perfquilt, --blocks, and whatever else."""
-    parser = argparse.ArgumentParser(
-        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    built = os.environ.get("PERFQUILT", ROOT / "target/release/perfquilt")
-    parser.add_argument("--perfquilt", default=built, type=pathlib.Path)
-    options.setdefault("blocks", {"type": int, "default": 40})
-    for name, settings in options.items():
-        parser.add_argument(f"--{name}", **settings)
-    return parser.parse_args()
+    return bench.arguments(doc, **{"perfquilt": PROGRAM, "blocks": 40, **options})
 
 
 def effects(document, kind="in_order"):

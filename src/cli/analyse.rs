@@ -42,7 +42,7 @@ pub struct Arguments {
 
 /// Runs `perfquilt analyse`.
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
-    let required = arguments.report.format(context)?.0.required_input();
+    let required = arguments.report.format(context)?.0.required_input;
     let all = || std::iter::once(&arguments.file).chain(&arguments.further);
     if all().filter(|path| *path == Path::new("-")).count() > 1 {
         return Err(Error::usage("standard input can be given only once"));

@@ -90,25 +90,25 @@ pub struct ReportFormat(pub &'static Exporter);
 
 impl PartialEq for ReportFormat {
     fn eq(&self, other: &Self) -> bool {
-        self.0.name() == other.0.name()
+        self.0.name == other.0.name
     }
 }
 
 impl fmt::Debug for ReportFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ReportFormat").field(&self.0.name()).finish()
+        f.debug_tuple("ReportFormat").field(&self.0.name).finish()
     }
 }
 
 /// Parses the format of a report: the name of one of [`EXPORTERS`].
 pub fn report_format() -> impl TypedValueParser<Value = ReportFormat> {
     let formats = EXPORTERS.iter().map(|format| {
-        let name = PossibleValue::new(format.name());
-        name.help(format.help())
+        let name = PossibleValue::new(format.name);
+        name.help(format.help)
     });
     PossibleValuesParser::new(formats).try_map(|word| {
         let mut formats = EXPORTERS.iter();
-        let chosen = formats.find(|format| format.name() == word);
+        let chosen = formats.find(|format| format.name == word);
         chosen
             .map(|format| ReportFormat(format))
             .ok_or_else(|| not_a_choice(&word))

@@ -245,7 +245,7 @@ impl Material {
         let progress = context.output.progress();
         let assumed = || {
             progress.warn(&format!(
-                "nothing tells which commit was measured; perfquilt takes the pull request's last one, {last}: `--head` \
+                "the measured commit is unknown; perfquilt takes the pull request's last one, {last}: `--head` \
                  names another"
             ));
             Ok(())

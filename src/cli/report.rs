@@ -68,7 +68,7 @@ pub fn show_stored(
 ) -> Result<()> {
     let file = analyse::stored(store, id)?;
     let margin = |meter| workspace.config.margin(meter);
-    let required = options.format(context)?.0.required_input();
+    let required = options.format(context)?.0.required_input;
     let distributions = if required >= RequiredInput::Distributions {
         distributions(store, id)?
     } else {

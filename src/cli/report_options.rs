@@ -57,11 +57,11 @@ impl ReportOptions {
             _ => ReportFormat(TERMINAL),
         };
         let format = choose_format(context, self.format, ReportFormat(JSON), usual)?;
-        if self.flame_graph.is_some() && !format.0.includes_flame_graph() {
+        if self.flame_graph.is_some() && !format.0.includes_flame_graph {
             let including = EXPORTERS
                 .iter()
-                .filter(|format| format.includes_flame_graph());
-            let names: Vec<&str> = including.map(|format| format.name()).collect();
+                .filter(|format| format.includes_flame_graph);
+            let names: Vec<&str> = including.map(|format| format.name).collect();
             let fault = Error::usage(format!(
                 "only {} reports can include a flame graph",
                 names.join(" and ").to_uppercase()
@@ -76,7 +76,7 @@ impl ReportOptions {
         let Some(output) = &self.output else {
             return Ok(ReportFormat(TERMINAL));
         };
-        let of_name = |name: &str| EXPORTERS.iter().find(|format| format.name() == name);
+        let of_name = |name: &str| EXPORTERS.iter().find(|format| format.name == name);
         format_of_suffix(output, |name| {
             of_name(name).map(|format| ReportFormat(format))
         })
@@ -99,10 +99,10 @@ impl ReportOptions {
     /// Refuses to write to a terminal what nobody can read there.
     fn check_destination(&self, context: &Context, format: ReportFormat) -> Result<()> {
         let to_terminal = self.output.is_none() && context.output.is_terminal();
-        if format.0.is_for_terminals() || !to_terminal {
+        if format.0.is_for_terminals || !to_terminal {
             return Ok(());
         }
-        let name = format.0.name();
+        let name = format.0.name;
         let fault = format!("refusing to write {} to a terminal", name.to_uppercase());
         Err(Error::usage(fault).hint(format!("--output report.{name}")))
     }
@@ -442,7 +442,7 @@ mod tests {
             ("report", "terminal"),
         ] {
             let chosen = to(Path::new(file)).usual_format().unwrap();
-            assert_eq!(chosen.0.name(), format, "{file}");
+            assert_eq!(chosen.0.name, format, "{file}");
         }
         for file in ["report.pdf", "observations.jsonl.gz", "report.2026-11-26"] {
             let refused = to(Path::new(file)).usual_format().unwrap_err();
@@ -461,7 +461,7 @@ mod tests {
         );
         assert!(by_suffix("a.pdf", Some(TextFormat::Markdown)).is_ok());
         for (_, format) in SUFFIXES {
-            assert!(EXPORTERS.iter().any(|of| of.name() == *format), "{format}");
+            assert!(EXPORTERS.iter().any(|of| of.name == *format), "{format}");
         }
     }
 

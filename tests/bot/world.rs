@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -11,8 +11,14 @@ use serde_json::{Value, json};
 
 use crate::common::TestEnvironment;
 use crate::github::{GitHub, TOKEN};
+pub use perfquilt_testkit::commit_all;
 
 pub const SECRET: &str = "0123456789abcdef0123456789abcdef";
+
+/// Runs git in `folder`, and returns its output without the last line end.
+pub fn git(folder: &Path, args: &[&str]) -> String {
+    perfquilt_testkit::git(folder, args).trim().to_owned()
+}
 
 /// A workspace with a bot, the repository of its pull requests, and a GitHub.
 pub struct World {
@@ -286,31 +292,6 @@ impl Drop for Serving {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-pub fn git(folder: &Path, args: &[&str]) -> String {
-    let mut command = Command::new("git");
-    command
-        .current_dir(folder)
-        .args(args)
-        .env_clear()
-        .env("PATH", std::env::var_os("PATH").unwrap())
-        .env("GIT_CONFIG_GLOBAL", "/dev/null")
-        .env("GIT_CONFIG_SYSTEM", "/dev/null");
-    let output = command.output().unwrap();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    String::from_utf8(output.stdout).unwrap().trim().to_owned()
-}
-
-pub fn commit_all(folder: &Path, message: &str) {
-    git(folder, &["add", "--all"]);
-    let who = ["-c", "user.name=x", "-c", "user.email=x@example.org"];
-    let commit = ["commit", "--quiet", "--allow-empty", "-m", message];
-    git(folder, &[&who[..], &commit[..]].concat());
 }
 
 pub fn user(login: &str) -> Value {

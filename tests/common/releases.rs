@@ -45,19 +45,18 @@ pub fn patch(space: &TestEnvironment, name: &str, file: &str, before: &str, afte
     std::fs::remove_dir_all(dir).unwrap();
 }
 
+/// Runs git in the workspace.
 pub fn git(space: &TestEnvironment, args: &[&str]) -> String {
-    let output = run_in(&space.workspace(), "git", args);
-    assert!(output.success(), "{args:?}: {}", output.stderr_text());
-    output.stdout_text()
+    perfquilt_testkit::git(&space.workspace(), args)
 }
 
+/// Makes the workspace a git repository with all its files.
 pub fn commit_all(space: &TestEnvironment) {
     git(space, &["init", "-q", "-b", "main"]);
     for (key, value) in [("user.name", "T"), ("user.email", "t@example.org")] {
         git(space, &["config", key, value]);
     }
-    git(space, &["add", "-A"]);
-    git(space, &["commit", "-q", "-m", "start"]);
+    perfquilt_testkit::commit_all(&space.workspace(), "start");
 }
 
 pub fn json(space: &TestEnvironment, args: &[&str]) -> serde_json::Value {

@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 
 use sha2::{Digest, Sha256};
 
-use super::Machine;
+use super::{Machine, said};
 
 /// Answers every request with the file of that path below a folder.
 fn serve(folder: PathBuf) -> String {
@@ -152,10 +152,6 @@ impl Runner {
     fn calls(&self) -> String {
         fs::read_to_string(self.machine.path().join("calls")).unwrap_or_default()
     }
-}
-
-fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 #[test]

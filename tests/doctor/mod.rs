@@ -65,3 +65,8 @@ impl Machine {
             .unwrap()
     }
 }
+
+/// What a program says on standard error.
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}

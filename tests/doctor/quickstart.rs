@@ -3,9 +3,9 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 
-use super::Machine;
+use super::{Machine, said};
 
 const THIS_VERSION: &str = "if [ \"$1\" = --version ]; then echo perfquilt 1.2.3; exit; fi\n";
 
@@ -49,10 +49,6 @@ fn program(machine: &Machine, path: &str, name: &str) -> PathBuf {
 
 fn calls(machine: &Machine) -> String {
     fs::read_to_string(machine.path().join("calls")).unwrap_or_default()
-}
-
-fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 fn make_older(path: &Path) {

@@ -58,22 +58,16 @@ fn tree(space: &TestEnvironment) -> PathBuf {
     space.path(".perfquilt/edit/srv-1.0")
 }
 
-fn git(space: &TestEnvironment, args: &[&str]) -> String {
-    let output = run_in(&tree(space), "git", args);
-    assert!(
-        output.success(),
-        "{args:?}: {}{}",
-        output.stdout_text(),
-        output.stderr_text()
-    );
-    output.stdout_text().trim().to_owned()
-}
-
 fn put(space: &TestEnvironment, file: &str, from: &str, to: &str) {
     let path = tree(space).join(file);
     let text = std::fs::read_to_string(&path).unwrap();
     assert!(text.contains(from), "{from} is not in {file}");
     std::fs::write(path, text.replacen(from, to, 1)).unwrap();
+}
+
+/// Runs git in the edit branch's tree.
+fn git(space: &TestEnvironment, args: &[&str]) -> String {
+    perfquilt_testkit::git(&tree(space), args).trim().to_owned()
 }
 
 fn commit(space: &TestEnvironment, message: &str) {

@@ -444,7 +444,7 @@ pub(super) mod tests {
             }
             git(&remote, &["rm", "--quiet", file]);
         }
-        // What the branch has is not brought again.
+        // The fetch skips what the branch has.
         git(&remote, &["branch", "-f", "rel", "HEAD"]);
         git(&remote, &["commit", "--quiet", "-m", "next"]);
         git(&remote, &["update-ref", "refs/pull/7/head", "HEAD"]);

@@ -432,7 +432,7 @@ impl Builder {
         }
         let Some(opened) = work.opened() else {
             return Ok(Some(
-                "it is not known which files the build reads".to_owned(),
+                "perfquilt cannot determine which files the build reads".to_owned(),
             ));
         };
         let is_listed = |path: &str| {

@@ -1,8 +1,7 @@
 //! The result of a bisection.
 
 use super::document::{
-    Column, Document, Folding, Node, Table, Text, heading, list, literal, name, note, paragraph,
-    title,
+    Document, Folding, Node, Text, heading, list, literal, name, note, paragraph, table, title,
 };
 use super::number::{change, margin, seconds};
 use super::text::{capital, clean};
@@ -40,18 +39,13 @@ pub fn document(outcome: &BisectOutcome) -> Document {
     }
     nodes.extend(notes(outcome).into_iter().map(note));
     if !outcome.path.is_empty() {
-        let columns = [Column::figures("blocks before"), Column::prose("decision")];
-        let mut table = Table::new("The path taken", columns);
-        for decision in &outcome.path {
-            table.row([
-                decision.after.to_string().into(),
-                describe_decision(question, decision).into(),
-            ]);
-        }
+        let table = table("The path taken", &outcome.path)
+            .figures("blocks before", |decision| decision.after.to_string())
+            .prose("decision", |decision| describe_decision(question, decision));
         nodes.push(Node::Details(
             Folding::Folded,
             "The path taken".into(),
-            vec![Node::Table(table)],
+            vec![table.node()],
         ));
     }
     nodes.push(paragraph(cost(&outcome.cost)));
@@ -73,27 +67,22 @@ pub fn step(question: &Question, decision: &Decision) -> String {
 /// Describes a decision with its figures.
 fn describe_decision(question: &Question, decision: &Decision) -> String {
     let span = |measured: &SpanEffect| span(question, measured.from, measured.to);
+    let measured =
+        |of: &SpanEffect, rest: String| format!("{}: {}, {rest}", span(of), figure(question, of));
+    let again = |of: &SpanEffect, rest: &str| {
+        format!(
+            "{}: {} in {}, {rest}",
+            changes(question, of.from, of.to),
+            figure(question, of),
+            fresh(blocks(of))
+        )
+    };
     match &decision.how {
-        DecisionKind::Changed(measured) => {
-            let word = changed(question, measured);
-            format!(
-                "{}: {}, {word}: searched",
-                span(measured),
-                figure(question, measured)
-            )
+        DecisionKind::Changed(of) => measured(of, changed(question, of).to_owned() + ": searched"),
+        DecisionKind::Unchanged(of) => measured(of, nothing(question)),
+        DecisionKind::Undecided(of) => {
+            measured(of, format!("undecided with {} blocks", blocks(of)))
         }
-        DecisionKind::Unchanged(measured) => format!(
-            "{}: {}, {}",
-            span(measured),
-            figure(question, measured),
-            nothing(question)
-        ),
-        DecisionKind::Undecided(measured) => format!(
-            "{}: {}, undecided with {} blocks",
-            span(measured),
-            figure(question, measured),
-            blocks(measured)
-        ),
         DecisionKind::Narrowed { parts, chosen, why } => {
             let parts_text: Vec<String> = parts
                 .iter()
@@ -118,18 +107,8 @@ fn describe_decision(question: &Question, decision: &Decision) -> String {
             "{} named, to be confirmed from fresh blocks",
             changes(question, *from, *to)
         ),
-        DecisionKind::Confirmed(measured) => format!(
-            "{}: {} in {}, confirmed",
-            changes(question, measured.from, measured.to),
-            figure(question, measured),
-            fresh(blocks(measured))
-        ),
-        DecisionKind::Refuted(measured) => format!(
-            "{}: {} in {}, not confirmed",
-            changes(question, measured.from, measured.to),
-            figure(question, measured),
-            fresh(blocks(measured))
-        ),
+        DecisionKind::Confirmed(of) => again(of, "confirmed"),
+        DecisionKind::Refuted(of) => again(of, "not confirmed"),
     }
 }
 
@@ -331,7 +310,7 @@ fn functions(culprit: &Culprit) -> Option<String> {
     } else {
         format!(
             "Own instructions, as shares of all: {}.",
-            super::functions::row(&changes, &name)
+            super::functions::row(&changes)
         )
     })
 }

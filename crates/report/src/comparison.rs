@@ -1,11 +1,12 @@
 //! Two experiments compared patch by patch.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use super::document::chart::{ChartRow, axis, estimate_marks};
+use super::document::chart::{ChartRow, axis, changes_row};
 use super::document::{
-    Cell, Chart, Column, Document, Drawing, Figure, Folding, Ink, Node, Style, Table, Text,
-    estimates, list, literal, name, note, paragraph, sentence, soft, title,
+    Cell, Chart, Document, Drawing, Figure, Folding, Ink, Node, Style, Text, drawings, estimates,
+    folded, list, literal, name, note, paragraph, sentence, soft, table, title,
 };
 use super::nouns::Nouns;
 use super::number;
@@ -138,33 +139,24 @@ fn describe(of: &ComparedExperiment) -> String {
 
 /// Returns the first sentence: what the series is worth in the second experiment against the first.
 fn headline(comparison: &Comparison) -> String {
-    let total = comparison.main_tables().next();
-    let Some(table) = total else {
+    let Some(table) = comparison.main_tables().next() else {
         return "The experiments have no workload and meter in common".to_owned();
     };
     if comparison.is_of_servers() {
         return counts(comparison, table);
     }
-    let places = places(table);
-    let [before, after, figure] = cells(&table.total, table.meter, places);
+    let [before, after, figure] = cells(&table.total, table.meter, places(table));
     let quantity = table.meter.shown_quantity();
     let on = match table.workload.as_str() {
         SUITE => String::new(),
         workload => format!(" on {}", name(workload)),
     };
     match table.total.difference.map(|difference| difference.verdict) {
-        Some(DifferenceVerdict::More | DifferenceVerdict::Less | DifferenceVerdict::Same) => {
-            format!(
-                "The series is {}{on}: {figure} in {quantity}",
-                verdict(&table.total)
-            )
-        }
-        Some(DifferenceVerdict::Unclear) => {
-            format!(
-                "Whether the series is worth more or less{on} is unclear: {figure} in {quantity}"
-            )
-        }
         None => format!("The series{on}: {before} before and {after} after, in {quantity}"),
+        Some(DifferenceVerdict::Unclear) => format!(
+            "Whether the series is worth more or less{on} is unclear: {figure} in {quantity}"
+        ),
+        Some(verdict) => format!("The series is {verdict}{on}: {figure} in {quantity}"),
     }
 }
 
@@ -204,23 +196,12 @@ fn counts(comparison: &Comparison, table: &ComparisonTable) -> String {
     if !parts.is_empty() {
         let _ = write!(text, ": {}", parts.join(", "));
     }
+    let only = |is_there: fn(&ComparisonRow) -> bool| {
+        table.patches.iter().filter(|row| !is_there(row)).count()
+    };
     for (which, count) in [
-        (
-            "before",
-            table
-                .patches
-                .iter()
-                .filter(|row| row.index_after.is_none())
-                .count(),
-        ),
-        (
-            "after",
-            table
-                .patches
-                .iter()
-                .filter(|row| row.index_before.is_none())
-                .count(),
-        ),
+        ("before", only(|row| row.index_after.is_some())),
+        ("after", only(|row| row.index_before.is_some())),
     ] {
         if count > 0 {
             let _ = write!(text, "; {count} only {which}");
@@ -264,31 +245,28 @@ pub fn document(comparison: &Comparison) -> Document {
     let noun = nouns(comparison);
     let main = comparison
         .main_tables()
-        .map(|table| drawing(table, noun.one, false));
-    nodes.push(Node::Section(
-        noun.many,
-        Folding::Open,
-        capital(noun.many).into(),
-        main.map(|drawing| Node::Drawings(vec![drawing])).collect(),
-    ));
+        .map(|table| Node::Drawings(vec![drawing(table, noun.one, false)]));
+    nodes.extend(folded(Folding::Open, noun.many, capital(noun.many), main));
     let shown =
         list(on_single_workloads(comparison).map(|(table, row)| single_workload(table, row)));
-    let title = "On single workloads".into();
-    nodes.extend(shown.map(|shown| Node::Section("single", Folding::Open, title, vec![shown])));
+    nodes.extend(folded(
+        Folding::Open,
+        "single",
+        "On single workloads",
+        shown,
+    ));
     let tables = comparison
         .tables
         .iter()
         .filter(|table| table.workload != SUITE);
-    let drawings: Vec<Drawing> = tables.map(|table| drawing(table, noun.one, true)).collect();
-    if comparison.has_suite() && !drawings.is_empty() {
-        let title = "Workload by workload".into();
-        nodes.push(Node::Section(
-            "workloads",
-            Folding::LeftOut,
-            title,
-            vec![Node::Drawings(drawings)],
-        ));
-    }
+    let by_workload = tables.filter(|_| comparison.has_suite());
+    let by_workload = drawings(by_workload.map(|table| drawing(table, noun.one, true)));
+    nodes.extend(folded(
+        Folding::LeftOut,
+        "workloads",
+        "Workload by workload",
+        by_workload,
+    ));
     nodes.push(machines(comparison));
     Document(nodes)
 }
@@ -322,85 +300,67 @@ fn drawing(table: &ComparisonTable, noun: &str, folded: bool) -> Drawing {
 }
 
 fn lane(row: &ComparisonRow) -> ChartRow {
-    let mut marks = Vec::new();
-    for (effect, dy, ink) in [(&row.before, -3, Ink::First), (&row.after, 3, Ink::Second)] {
-        let Some(effect) = effect else { continue };
-        marks.extend(estimate_marks(&effect.shown(), dy, ink));
-    }
-    ChartRow {
-        label: format!("{}  {}", position(row), label(row))
-            .trim()
-            .to_owned(),
-        marks,
-    }
+    let label = format!("{}  {}", position(row), label(row));
+    let changes = [&row.before, &row.after].map(|of| of.as_ref().map(Effect::shown));
+    changes_row(
+        label.trim().to_owned(),
+        &changes,
+        &[Ink::First, Ink::Second],
+    )
 }
 
 fn figures(of: &ComparisonTable, noun: &str, about: String) -> Node {
     let places = places(of);
-    let figures = HEADS.map(Column::figures);
-    let first = [Column::figures("#"), Column::names(noun)];
-    let columns = first
-        .into_iter()
-        .chain(figures)
-        .chain([Column::words("verdict")]);
-    let mut table = Table::new(about, columns).stacking();
-    for row in rows(of) {
-        let label = row.patch.as_deref().map_or("total".to_owned(), name);
-        let verdict = Text::from(verdict(row));
-        let (verdict, style) = match row.difference.map(|difference| difference.verdict) {
-            Some(DifferenceVerdict::More) => (verdict.strong(), Style::Good),
-            Some(DifferenceVerdict::Less) => (verdict.strong(), Style::Bad),
-            Some(DifferenceVerdict::Unclear) => (verdict, Style::Open),
-            Some(DifferenceVerdict::Same) | None => (verdict, Style::Quiet),
-        };
-        let figures = cells(row, of.meter, places).map(|text| Figure::plain(text).into());
-        let first = [position(row).into(), label.into()].into_iter();
-        let cells = first
-            .chain(figures)
-            .chain([Cell::from(verdict).styled(style)]);
-        table.push(cells, row.patch.is_none());
-    }
-    Node::Table(table)
+    table(about, rows(of))
+        .figures("#", |row| position(row))
+        .names(noun, |row| {
+            row.patch.as_deref().map_or("total".to_owned(), name)
+        })
+        .each(HEADS.into_iter().zip(0..), |row, at: &usize| {
+            Figure::plain(&cells(row, of.meter, places)[*at])
+        })
+        .words("verdict", |row| {
+            let verdict = Text::from(verdict(row));
+            let (verdict, style) = match row.difference.map(|difference| difference.verdict) {
+                Some(DifferenceVerdict::More) => (verdict.strong(), Style::Good),
+                Some(DifferenceVerdict::Less) => (verdict.strong(), Style::Bad),
+                Some(DifferenceVerdict::Unclear) => (verdict, Style::Open),
+                Some(DifferenceVerdict::Same) | None => (verdict, Style::Quiet),
+            };
+            Cell::from(verdict).styled(style)
+        })
+        .total_if(|row| row.patch.is_none())
+        .stacking()
+        .node()
 }
 
 /// Returns what both experiments say of their machines and methods.
 fn machines(comparison: &Comparison) -> Node {
     let both = [&comparison.before, &comparison.after];
-    let mut keys: Vec<&str> = both
-        .iter()
-        .flat_map(|of| of.machine.keys())
-        .map(String::as_str)
-        .collect();
-    keys.sort_unstable();
-    keys.dedup();
-    let of_machine = |key| {
-        (
-            key,
-            both.map(|of| of.machine.get(key).map_or("–", String::as_str)),
-        )
-    };
-    let facts = keys.into_iter().map(of_machine);
-    let facts = facts.chain([
-        ("started", both.map(|of| &*of.started)),
-        ("harness", both.map(|of| &*of.harness)),
+    let machine = both.into_iter().flat_map(|of| of.machine.keys());
+    let machine = machine.collect::<BTreeSet<_>>().into_iter();
+    let machine = machine.map(|key| {
+        let value = |of: &ComparedExperiment| of.machine.get(key).cloned();
+        (&**key, both.map(|of| value(of).unwrap_or("–".to_owned())))
+    });
+    let facts = machine.chain([
+        ("started", both.map(|of| of.started.clone())),
+        ("harness", both.map(|of| of.harness.clone())),
     ]);
-    let columns = [
-        Column::names(""),
-        Column::words("before"),
-        Column::words("after"),
-    ];
-    let mut table = Table::new("Machines and method of both experiments", columns);
-    for (key, sides) in facts {
-        let style = if sides[0] == sides[1] {
+    let side = |[before, after]: &[String; 2], at: usize| {
+        let style = if before == after {
             Style::Plain
         } else {
             Style::Open
         };
-        let cell = |text: &str| Cell::from(literal(text)).styled(style);
-        table.row([literal(key).into(), cell(sides[0]), cell(sides[1])]);
-    }
+        Cell::from(literal([before, after][at])).styled(style)
+    };
+    let table = table("Machines and method of both experiments", facts)
+        .names("", |(key, _)| literal(key))
+        .words("before", |(_, sides)| side(sides, 0))
+        .words("after", |(_, sides)| side(sides, 1));
     let title = "Machines and method".into();
-    Node::Section("method", Folding::LeftOut, title, vec![Node::Table(table)])
+    Node::Section("method", Folding::LeftOut, title, vec![table.node()])
 }
 
 #[cfg(test)]

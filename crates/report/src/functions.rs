@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::document::chart::{ChartRow, Mark};
-use super::document::{
-    Chart, Column, Drawing, Figure, Ink, Node, drawings, name, paragraph, section, table,
-};
+use super::document::{Chart, Drawing, Figure, Ink, Node, drawn, name, paragraph, section, table};
 use super::nouns::Nouns;
 use super::number;
 use perfquilt_judge::attribution::Attribution;
@@ -20,17 +18,13 @@ const MAX_WORKLOADS: usize = 2;
 const MAX_FUNCTIONS: usize = 4;
 
 /// Returns the section on the functions that changed, in one line per patch and workload; nothing if there are none.
-pub(super) fn in_short(attribution: &Attribution) -> Option<Node> {
-    let lines = lines(attribution, &name);
-    let columns = [
-        Column::figures("#"),
-        Column::names("workload"),
-        Column::prose("functions"),
-    ];
-    let rows = lines.iter().map(|(index, workload, changes)| {
-        [index.to_string(), name(workload), changes.clone()].map(Into::into)
-    });
-    let nodes = [paragraph(ABOUT), table("Functions", columns, rows)];
+pub(super) fn in_short(attribution: &Attribution) -> Vec<Node> {
+    let lines = lines(attribution);
+    let table = table("Functions", &lines)
+        .figures("#", |(index, ..)| index.to_string())
+        .names("workload", |(_, workload, _)| name(workload))
+        .prose("functions", |(.., changes)| changes);
+    let nodes = [paragraph(ABOUT), table.node()];
     section(
         "functions",
         "Functions",
@@ -39,7 +33,7 @@ pub(super) fn in_short(attribution: &Attribution) -> Option<Node> {
 }
 
 /// Returns the section on all functions that changed, one drawing per patch.
-pub(super) fn in_full(attribution: &Attribution) -> Option<Node> {
+pub(super) fn in_full(attribution: &Attribution) -> Vec<Node> {
     let all = attribution.patches.iter().filter_map(|patch| {
         let changes = attribution.functions.iter();
         let own: Vec<&FunctionChange> = changes.filter(|of| of.patch == patch.index).collect();
@@ -49,27 +43,24 @@ pub(super) fn in_full(attribution: &Attribution) -> Option<Node> {
             patch.index
         );
         let bars = largest(&own).into_iter().map(bar).collect();
-        let rows = own.iter().map(|change| {
-            let share = format!("{} %", number::signed(change.share, 3));
-            [
-                name(&change.function).into(),
-                name(&change.workload).into(),
-                format!("{:.1}", change.before).into(),
-                format!("{:.1} ± {:.1}", change.after, change.half_width).into(),
-                Figure::valued(share, change.share).into(),
-            ]
-        });
-        let names = [Column::names("function"), Column::words("workload")].into_iter();
-        let columns = names.chain(["before", "after", "share"].map(Column::figures));
-        let table = table(about.clone(), columns, rows);
+        let table = table(about.clone(), &own)
+            .names("function", |change| name(&change.function))
+            .words("workload", |change| name(&change.workload))
+            .figures("before", |change| format!("{:.1}", change.before))
+            .figures("after", |change| {
+                format!("{:.1} ± {:.1}", change.after, change.half_width)
+            })
+            .figures("share", |change| {
+                let share = format!("{} %", number::signed(change.share, 3));
+                Figure::valued(share, change.share)
+            });
         let unit = "% of the workload's instructions";
-        let drawing = Drawing::new(Chart::of_rows(about, unit, bars), table)
+        let drawing = Drawing::new(Chart::of_rows(about, unit, bars), table.node())
             .heading(format!("{} {}", patch.index, name(&patch.name)))
             .caption("The functions that changed most, on the workload each changed most.");
         (!own.is_empty()).then_some(drawing)
     });
-    let nodes = drawings(all).map(|all| [paragraph(ABOUT), all]);
-    section("functions", "Functions", nodes.into_iter().flatten())
+    drawn("functions", "Functions", ABOUT, all)
 }
 
 /// Returns the functions to draw: those that changed most, each on the workload where it changed most.
@@ -109,8 +100,7 @@ fn bar(change: &FunctionChange) -> ChartRow {
 }
 
 /// Returns the number of the patch, the workload, and the functions with their shares: `f −1.20 %, g +0.31 %; more`.
-/// `name` escapes a function's name.
-fn lines(attribution: &Attribution, name: &dyn Fn(&str) -> String) -> Vec<(usize, String, String)> {
+fn lines(attribution: &Attribution) -> Vec<(usize, String, String)> {
     let mut by_row: BTreeMap<(usize, &str), Vec<&FunctionChange>> = BTreeMap::new();
     for change in &attribution.functions {
         let row = by_row.entry((change.patch, &change.workload)).or_default();
@@ -127,7 +117,7 @@ fn lines(attribution: &Attribution, name: &dyn Fn(&str) -> String) -> Vec<(usize
     for (patch, mut workloads) in by_patch {
         workloads.sort_by(|a, b| size(&b.1).total_cmp(&size(&a.1)));
         for (workload, changes) in workloads.into_iter().take(MAX_WORKLOADS) {
-            lines.push((patch, workload.to_owned(), row(&changes, name)));
+            lines.push((patch, workload.to_owned(), row(&changes)));
         }
     }
     lines
@@ -135,7 +125,7 @@ fn lines(attribution: &Attribution, name: &dyn Fn(&str) -> String) -> Vec<(usize
 
 /// Formats functions with their shares: `f −1.20 %, g +0.31 %; more`. The number of further functions is unknown, as
 /// only the largest changes are stored.
-pub(super) fn row(changes: &[&FunctionChange], name: &dyn Fn(&str) -> String) -> String {
+pub(super) fn row(changes: &[&FunctionChange]) -> String {
     let shown: Vec<String> = changes
         .iter()
         .take(MAX_FUNCTIONS)

@@ -8,8 +8,8 @@ use serde::Serialize;
 
 use super::document::chart::{ChartContent, Series, axis};
 use super::document::{
-    Cell, Chart, Column, Document, Drawing, Figure, Ink, Node, Table, Text, heading, key, literal,
-    name, paragraph, soft, title,
+    Cell, Chart, Document, Drawing, Figure, Ink, Node, Text, heading, key, literal, name,
+    paragraph, soft, table, title,
 };
 use super::number;
 use super::text::clean;
@@ -79,42 +79,30 @@ pub struct HistoryChange {
 /// workload that each one's verdicts are about. Figures that an experiment reuses from an earlier one are left out.
 pub fn history(attributions: &[Attribution], meter: Meter, workload: Option<&str>) -> History {
     let mut names: Vec<&str> = Vec::new();
-    for attribution in attributions.iter().rev() {
-        for patch in &attribution.patches {
-            if !names.contains(&patch.name.as_str()) {
-                names.push(&patch.name);
-            }
+    for patch in attributions.iter().rev().flat_map(|of| &of.patches) {
+        if !names.contains(&&*patch.name) {
+            names.push(&patch.name);
         }
     }
-    let mut patches: Vec<PatchHistory> = names
-        .into_iter()
-        .map(|name| PatchHistory {
-            name: Some(name.to_owned()),
-            moments: attributions
-                .iter()
-                .filter_map(|attribution| {
-                    let mut patches = attribution.patches.iter();
-                    let patch = patches.find(|patch| patch.name == name)?;
-                    history_point(
-                        attribution,
-                        &patch.effects,
-                        EffectKind::InOrder,
-                        meter,
-                        workload,
-                    )
-                })
-                .collect(),
+    let history = |name: Option<&str>| {
+        let moments = attributions.iter().filter_map(|of| {
+            let (effects, kind) = match name {
+                Some(name) => {
+                    let patch = of.patches.iter().find(|patch| patch.name == name)?;
+                    (&patch.effects, EffectKind::InOrder)
+                }
+                None => (&of.total, EffectKind::Total),
+            };
+            history_point(of, effects, kind, meter, workload)
+        });
+        PatchHistory {
+            name: name.map(str::to_owned),
+            moments: moments.collect(),
             best: Vec::new(),
-        })
-        .collect();
-    patches.push(PatchHistory {
-        name: None,
-        moments: attributions
-            .iter()
-            .filter_map(|a| history_point(a, &a.total, EffectKind::Total, meter, workload))
-            .collect(),
-        best: Vec::new(),
-    });
+        }
+    };
+    let names = names.into_iter().map(Some).chain([None]);
+    let mut patches: Vec<PatchHistory> = names.map(history).collect();
     patches.retain(|patch| !patch.moments.is_empty());
     adjust(&mut patches);
     find_changes(&mut patches, attributions);
@@ -341,34 +329,26 @@ impl History {
 
 impl PatchHistory {
     fn table(&self, about: &str, experiments: &[&str], (meter, places): (Meter, usize)) -> Node {
-        let columns = [
-            Column::figures("#"),
-            Column::words("began"),
-            Column::names("release"),
-            Column::words("workloads"),
-            Column::figures("effect"),
-            Column::words("verdict"),
-            Column::words("experiment").optional(),
-        ];
-        let mut table = Table::new(about, columns);
-        for moment in &self.moments {
-            let recipe = match moment.recipe.as_str() {
-                "" => String::new(),
-                recipe => format!(", {}", literal(recipe)),
-            };
-            // The change is between the preceding row and this one.
-            let change = moment.change(meter, places).unwrap_or_default();
-            table.row([
-                place(experiments, &moment.experiment).to_string().into(),
-                moment.day().into(),
-                format!("{}{recipe}", literal(&moment.release)).into(),
-                moment.scope().into(),
-                Figure::of(&moment.effect, places).into(),
-                Cell::from(moment.verdict()).remark(change),
-                name(&moment.experiment).into(),
-            ]);
-        }
-        Node::Table(table)
+        table(about, &self.moments)
+            .figures("#", |of| place(experiments, &of.experiment).to_string())
+            .words("began", |of| of.day())
+            .names("release", |of| {
+                let recipe = match of.recipe.as_str() {
+                    "" => String::new(),
+                    recipe => format!(", {}", literal(recipe)),
+                };
+                format!("{}{recipe}", literal(&of.release))
+            })
+            .words("workloads", |of| of.scope())
+            .figures("effect", |of| Figure::of(&of.effect, places))
+            .words("verdict", |of| {
+                // The change is between the preceding row and this one.
+                let change = of.change(meter, places).unwrap_or_default();
+                Cell::from(of.verdict()).remark(change)
+            })
+            .words("experiment", |of| name(&of.experiment))
+            .optional(true)
+            .node()
     }
 }
 
@@ -376,29 +356,18 @@ impl History {
     /// Returns the experiments in chronological order, which gives their numbers in all drawings.
     fn experiments(&self) -> Vec<&str> {
         let moments = self.patches.iter().flat_map(|patch| &patch.moments);
-        let mut found: Vec<(&str, &str)> = moments
-            .map(|m| (m.started.as_str(), m.experiment.as_str()))
-            .collect();
-        found.sort_unstable();
-        found.dedup();
-        found
-            .into_iter()
-            .map(|(_, experiment)| experiment)
-            .collect()
+        let found = moments.map(|m| (m.started.as_str(), m.experiment.as_str()));
+        let found: BTreeSet<(&str, &str)> = found.collect();
+        found.into_iter().map(|(_, name)| name).collect()
     }
 
     /// Returns the releases, each with its colour; from the fourth on, they share one.
     fn releases(&self) -> Vec<(&str, Ink)> {
-        let inks = [Ink::First, Ink::Second, Ink::Third, Ink::Fourth];
         let moments = self.patches.iter().flat_map(|patch| &patch.moments);
-        let mut found: Vec<&str> = moments.map(|m| m.release.as_str()).collect();
-        found.sort_unstable();
-        found.dedup();
-        let ink = |place: usize| inks.get(place).copied().unwrap_or(Ink::Fourth);
-        let found = found.into_iter().enumerate();
-        found
-            .map(|(place, release)| (release, ink(place)))
-            .collect()
+        let found: BTreeSet<&str> = moments.map(|m| m.release.as_str()).collect();
+        let inks = [Ink::First, Ink::Second, Ink::Third];
+        let inks = inks.into_iter().chain(std::iter::repeat(Ink::Fourth));
+        found.into_iter().zip(inks).collect()
     }
 }
 

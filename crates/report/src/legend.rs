@@ -8,8 +8,7 @@ use perfquilt_model::point::Point;
 
 /// Returns an effect whose interval has the kind and level of all intervals of the meter.
 fn typical(attribution: &Attribution, meter: Meter) -> Option<&Effect> {
-    let effects = attribution.patches.iter().flat_map(|patch| &patch.effects);
-    let mut effects = effects.chain(&attribution.total);
+    let mut effects = attribution.series_effects();
     effects.find(|effect| effect.meter == meter && effect.is_measured())
 }
 
@@ -69,18 +68,16 @@ impl View<'_> {
             ),
             _ => String::new(),
         };
-        let rows = self.rows.iter().chain(&self.details);
-        let mut shown = rows.flat_map(|row| row.effects.iter().flatten());
+        let mut shown = self.effects();
         let unknown = if shown.any(|effect| effect.is_measured() && effect.low.is_none()) {
             ", ? an unknown one"
         } else {
             ""
         };
-        let effects = attribution.patches.iter().flat_map(|patch| &patch.effects);
         let is_open = |effect: &Effect| {
             effect.verdict == Verdict::Unclear && effect.minimum_detectable.is_some()
         };
-        let detectable = if effects.chain(&attribution.total).any(is_open) {
+        let detectable = if attribution.series_effects().any(is_open) {
             " Two in three such experiments would detect an effect of the minimum detectable size, with all rows \
              judged together."
         } else {

@@ -26,7 +26,7 @@
 //!
 //! let attribution = attribute(&header, &observations, &Meter::default_margin)?;
 //! let data = ReportData::new(&attribution);
-//! let markdown = EXPORTERS.iter().find(|exporter| exporter.name() == "markdown").unwrap();
+//! let markdown = EXPORTERS.iter().find(|exporter| exporter.name == "markdown").unwrap();
 //! let report = markdown.export(&data)?.text;
 //! assert!(report.contains("| faster |"), "{report}");
 //! # Ok::<(), perfquilt_model::Error>(())

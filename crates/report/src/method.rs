@@ -20,7 +20,7 @@ const METHOD: &str = "\
 A block starts every server afresh and gives one value a point. An effect is the mean over blocks of the \
 log ratio of two points' values; its interval takes blocks as the unit. `no effect` means that the effect is \
 shown to lie within the margin and that neither mean nor tail say otherwise, `mixed` that something is faster and \
-something slower, `unclear` that nothing is shown. ";
+something slower, `unclear` that the blocks show nothing. ";
 
 /// Describes the control of a point.
 fn describe_control(base: &str) -> String {

@@ -1,6 +1,6 @@
 //! The comparison of two servers function by function.
 
-use super::document::{Cell, Column, Document, Node, Table, heading, name, paragraph, title};
+use super::document::{Document, Node, heading, name, paragraph, table, title};
 use super::number;
 use perfquilt_judge::profile::{
     CallEdge, CostChange, FunctionDifference, HotLine, ProfileDifference,
@@ -59,7 +59,7 @@ pub fn document(shown: &ProfileReport<'_>) -> Document {
     if rows.is_empty() {
         nodes.push(paragraph(NOTHING));
     } else {
-        nodes.extend([table(&rows), paragraph(rest(difference, &rows))]);
+        nodes.extend([functions_table(&rows), paragraph(rest(difference, &rows))]);
     }
     if let Some((callee, edges)) = shown.callers {
         nodes.push(heading(format!("Callers of {}", name(callee))));
@@ -84,33 +84,23 @@ const NO_CALLER: &str = "Nothing calls it, or it was inlined wherever it is used
 const NO_LINE: &str = "No lines are known: build with a recipe that has debug information (-g1).";
 
 /// Returns the table of the functions.
-fn table(rows: &[&FunctionDifference]) -> Node {
-    let counted = counted(rows.iter().map(|function| &function.calls));
-    let calls_head = counted.then(|| Column::figures("calls").optional());
-    let columns = [
-        Column::names("function"),
-        Column::figures("before"),
-        Column::figures("after"),
-        Column::figures("difference"),
-        Column::figures("inclusive").optional(),
-    ];
-    let mut table = Table::new(
-        "Functions that changed",
-        columns.into_iter().chain(calls_head),
-    );
-    for function in rows {
-        let inlined = if function.inlined { " (inlined)" } else { "" };
-        let cells = [
-            format!("{}{inlined}", name(&function.name)),
-            count(function.own.before),
-            count(function.own.after),
-            signed(&function.own),
-            count_signed(function.inclusive.difference()),
-        ];
-        let calls = counted.then(|| calls(&function.calls));
-        table.row(cells.into_iter().chain(calls).map(Cell::from));
-    }
-    Node::Table(table)
+fn functions_table(rows: &[&FunctionDifference]) -> Node {
+    table("Functions that changed", rows)
+        .names("function", |function| {
+            let inlined = if function.inlined { " (inlined)" } else { "" };
+            format!("{}{inlined}", name(&function.name))
+        })
+        .figures("before", |function| count(function.own.before))
+        .figures("after", |function| count(function.own.after))
+        .figures("difference", |function| signed(&function.own))
+        .figures("inclusive", |function| {
+            count_signed(function.inclusive.difference())
+        })
+        .optional(true)
+        .figures("calls", |function| calls(&function.calls))
+        .optional(true)
+        .only_if(counted(rows.iter().map(|function| &function.calls)))
+        .node()
 }
 
 /// Returns the table of the callers of a function.
@@ -118,21 +108,15 @@ fn callers(edges: &[CallEdge], unit: &str) -> Node {
     if edges.is_empty() {
         return paragraph(NO_CALLER);
     }
-    let counted = counted(edges.iter().map(|edge| &edge.calls));
-    let heads = counted.then(|| Column::figures("calls")).into_iter();
-    let heads =
-        heads.chain(["before", "after"].map(|when| Column::figures(format!("{unit} {when}"))));
-    let mut table = Table::new(
-        "Callers",
-        [Column::names("caller")].into_iter().chain(heads),
-    );
-    for edge in edges {
-        let calls = counted.then(|| calls(&edge.calls)).into_iter();
-        let costs = [edge.inclusive.before, edge.inclusive.after].map(count);
-        let cells = [name(&edge.caller)].into_iter().chain(calls).chain(costs);
-        table.row(cells.map(Cell::from));
-    }
-    Node::Table(table)
+    table("Callers", edges)
+        .names("caller", |edge| name(&edge.caller))
+        .figures("calls", |edge| calls(&edge.calls))
+        .only_if(counted(edges.iter().map(|edge| &edge.calls)))
+        .figures(format!("{unit} before"), |edge| {
+            count(edge.inclusive.before)
+        })
+        .figures(format!("{unit} after"), |edge| count(edge.inclusive.after))
+        .node()
 }
 
 /// Returns the lines of a function on both servers.

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use super::document::{
-    Cell, Column, Document, Folding, Item, Node, Style, Table, Text, heading, list, literal, name,
-    note, paragraph, soft,
+    Cell, Document, Folding, Item, Node, Style, Text, heading, list, literal, name, note,
+    paragraph, soft, table,
 };
 use super::escape::shell;
 use super::text::clean;
@@ -51,90 +51,98 @@ struct Group {
 
 /// Sums a rebase up: what goes in by itself, what to review, what the release has, what needs a decision and why.
 fn summary(report: &Report) -> Vec<Group> {
-    let chosen = |wanted: &dyn Fn(&PatchReport) -> bool| -> Vec<&PatchReport> {
-        report
-            .patches
-            .iter()
-            .filter(|patch| wanted(patch))
-            .collect()
-    };
-    let line = |patch: &PatchReport, why: &str| -> Item {
-        format!("{} {}: {}", patch.index, name(&patch.name), literal(why)).into()
-    };
     let mut groups = Vec::new();
-    let certain =
-        chosen(&|patch| patch.status.applies() && patch.review.is_none() && !is_broken(patch));
-    if !certain.is_empty() {
-        let parts: Vec<String> = Status::ALL
-            .into_iter()
-            .filter_map(|status| {
-                let count = certain.iter().filter(|it| it.status == status).count();
-                (count > 0).then(|| format!("{count} {status}"))
-            })
-            .collect();
+    let is_certain =
+        |it: &&PatchReport| it.status.applies() && it.review.is_none() && !is_broken(it);
+    let certain = report.patches.iter().filter(is_certain);
+    let parts: Vec<String> = Status::ALL
+        .into_iter()
+        .map(|status| {
+            (
+                certain.clone().filter(|it| it.status == status).count(),
+                status,
+            )
+        })
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, status)| format!("{count} {status}"))
+        .collect();
+    if !parts.is_empty() {
         groups.push(Group {
             title: format!("Applies: {}", parts.join(", ")),
             patches: Vec::new(),
         });
     }
-    let mut add = |title: &str, patches: Vec<Item>| {
+    for (title, why) in GROUPS {
+        let patches = report.patches.iter().filter_map(|patch| {
+            let line = format!(
+                "{} {}: {}",
+                patch.index,
+                name(&patch.name),
+                literal(&why(patch)?)
+            );
+            let open = patch.status.needs_decision();
+            let command = open.then(|| name(&resolve_command(report, patch)));
+            Some(Item::from(line).below(command))
+        });
+        let patches: Vec<Item> = patches.collect();
         if !patches.is_empty() {
             groups.push(Group {
                 title: format!("{title}: {}", patches.len()),
                 patches,
             });
         }
-    };
-    let review = chosen(&|patch| patch.status.applies() && patch.review.is_some());
-    let lines = review.iter().map(|patch| {
-        let why = patch.review.as_deref().unwrap_or_default();
-        line(patch, why)
-    });
-    add("Applies, review needed", lines.collect());
-    let broken = chosen(&|patch| matches!(patch.build, Some(BuildResult::Failed(_))));
-    let lines = broken.iter().filter_map(|patch| match &patch.build {
-        Some(BuildResult::Failed(error)) => Some(line(patch, error)),
-        _ => None,
-    });
-    add("Applies, but does not build", lines.collect());
-    let untestable = chosen(&|patch| matches!(patch.tests, Some(TestResult::Failed(_))));
-    let lines = untestable.iter().filter_map(|patch| match &patch.tests {
-        Some(TestResult::Failed(error)) => Some(line(patch, error)),
-        _ => None,
-    });
-    add("Applies, but its tests could not run", lines.collect());
-    let failing = chosen(&|patch| !new_failures(patch).is_empty());
-    let lines = failing.iter().map(|patch| {
-        let failures: Vec<String> = new_failures(patch).iter().map(server_tests::runs).collect();
-        line(patch, &failures.join("; "))
-    });
-    add("Applies, but tests newly fail", lines.collect());
-    let upstream = chosen(&|patch| patch.status == Status::Upstream);
-    let lines = upstream.iter().map(|it| line(it, &it.evidence));
-    add(
-        "The release has it already (may be dropped)",
-        lines.collect(),
-    );
-    let open = chosen(&|patch| patch.status.needs_decision());
-    let lines = open.iter().map(|patch| {
-        let mut why = patch.evidence.clone();
-        if let Some(first) = patch.decisions.first() {
-            let place = place(first);
-            why = match patch.status {
-                Status::Changed => format!("{why}; {place}: {}", first.what),
-                _ => format!("{place}: {}", first.what),
-            };
-        }
-        if patch.decisions.len() > 1 {
-            let _ = write!(why, "; {} more places", patch.decisions.len() - 1);
-        }
-        line(patch, &why).below(name(&resolve_command(report, patch)))
-    });
-    add("Needs a decision", lines.collect());
-    let untested = chosen(&|patch| patch.status == Status::Untested);
-    let lines = untested.iter().map(|it| line(it, &it.evidence));
-    add("Waits for a decision", lines.collect());
+    }
     groups
+}
+
+/// The title of a group, and why a patch is in it; `None` if it is not.
+type GroupOf = (&'static str, fn(&PatchReport) -> Option<String>);
+
+const GROUPS: [GroupOf; 7] = [
+    ("Applies, review needed", |patch| {
+        let review = patch.review.clone();
+        review.filter(|_| patch.status.applies())
+    }),
+    ("Applies, but does not build", |patch| match &patch.build {
+        Some(BuildResult::Failed(error)) => Some(error.clone()),
+        _ => None,
+    }),
+    (
+        "Applies, but its tests could not run",
+        |patch| match &patch.tests {
+            Some(TestResult::Failed(error)) => Some(error.clone()),
+            _ => None,
+        },
+    ),
+    ("Applies, but tests newly fail", |patch| {
+        let failures: Vec<String> = new_failures(patch).iter().map(server_tests::runs).collect();
+        (!failures.is_empty()).then(|| failures.join("; "))
+    }),
+    ("The release has it already (may be dropped)", |patch| {
+        (patch.status == Status::Upstream).then(|| patch.evidence.clone())
+    }),
+    ("Needs a decision", |patch| {
+        patch.status.needs_decision().then(|| open_decisions(patch))
+    }),
+    ("Waits for a decision", |patch| {
+        (patch.status == Status::Untested).then(|| patch.evidence.clone())
+    }),
+];
+
+/// Says what must be decided about a patch.
+fn open_decisions(patch: &PatchReport) -> String {
+    let mut why = patch.evidence.clone();
+    if let Some(first) = patch.decisions.first() {
+        let place = place(first);
+        why = match patch.status {
+            Status::Changed => format!("{why}; {place}: {}", first.what),
+            _ => format!("{place}: {}", first.what),
+        };
+    }
+    if patch.decisions.len() > 1 {
+        let _ = write!(why, "; {} more places", patch.decisions.len() - 1);
+    }
+    why
 }
 
 /// Whether a patch that goes in does not build, or its tests fail or could not run.
@@ -234,13 +242,21 @@ fn at(file: &str, line: usize, function: Option<&str>) -> String {
 /// Returns the places of a patch's changes in files that upstream changed too, for the pages that show lines.
 fn places(patch: &PatchReport) -> Vec<String> {
     let place = |place: &LandingPlace| at(&place.file, place.line, place.function.as_deref());
-    let mut places: Vec<String> = patch.places.iter().map(place).collect();
-    if places.len() > MOST_PLACES {
-        let more = places.len() - MOST_PLACES;
-        places.truncate(MOST_PLACES);
-        places.push(format!("… {more} more places (--json has all)"));
+    cut_off(
+        patch.places.iter().map(place).collect(),
+        MOST_PLACES,
+        "places",
+    )
+}
+
+/// Leaves out the lines beyond the first `most`.
+fn cut_off(mut lines: Vec<String>, most: usize, noun: &str) -> Vec<String> {
+    let more = lines.len().saturating_sub(most);
+    if more > 0 {
+        lines.truncate(most);
+        lines.push(format!("… {more} more {noun} (--json has all)"));
     }
-    places
+    lines
 }
 
 /// Returns the remarks on a decision besides its lines.
@@ -298,7 +314,7 @@ pub fn document(report: &Report, lines: bool) -> Document {
         nodes.push(heading(group.title));
         nodes.extend(list(group.patches));
     }
-    nodes.extend([heading("Every patch"), table(report)]);
+    nodes.extend([heading("Every patch"), every_patch(report)]);
     let folding = if lines {
         Folding::Open
     } else {
@@ -345,42 +361,28 @@ pub fn document(report: &Report, lines: bool) -> Document {
 }
 
 /// Returns the table of all patches.
-fn table(report: &Report) -> Node {
-    let speeds = report.patches.iter().any(|patch| patch.effect.is_some());
-    let mut columns = vec![
-        Column::figures("#"),
-        Column::names("patch"),
-        Column::words("status"),
-    ];
-    if speeds {
-        columns.push(Column::words("speed old → new"));
-    }
-    columns.push(Column::prose("evidence"));
-    let mut table = Table::new("Every patch", columns);
-    for patch in &report.patches {
-        let status = Text::from(patch.status.to_string());
-        let status = if patch.status.needs_decision() {
-            status.strong()
-        } else {
-            status
-        };
-        let mut cells = vec![
-            Cell::from(patch.index.to_string()),
-            name(&patch.name).into(),
-            Cell::from(status).styled(tone(patch.status)),
-        ];
-        if speeds {
-            cells.push(patch.effect.as_ref().map_or("–".to_owned(), speed).into());
-        }
-        let evidence = Cell::from(literal(&patch.evidence));
-        cells.push(
-            notes(patch)
-                .iter()
-                .fold(evidence, |cell, note| cell.below(literal(note))),
-        );
-        table.row(cells);
-    }
-    Node::Table(table)
+fn every_patch(report: &Report) -> Node {
+    table("Every patch", &report.patches)
+        .figures("#", |patch| patch.index.to_string())
+        .names("patch", |patch| name(&patch.name))
+        .words("status", |patch| {
+            let status = Text::from(patch.status.to_string());
+            let status = if patch.status.needs_decision() {
+                status.strong()
+            } else {
+                status
+            };
+            Cell::from(status).styled(tone(patch.status))
+        })
+        .words("speed old → new", |patch| {
+            patch.effect.as_ref().map_or("–".to_owned(), speed)
+        })
+        .only_if(report.patches.iter().any(|patch| patch.effect.is_some()))
+        .prose("evidence", |patch| {
+            let notes = notes(patch);
+            Cell::from(literal(&patch.evidence)).below(notes.iter().map(|note| literal(note)))
+        })
+        .node()
 }
 
 /// Returns the lines of decisions and of patches that changed, and the places of changes: whether they are many, a
@@ -390,39 +392,26 @@ fn details(report: &Report) -> Vec<(bool, String, Vec<Node>)> {
     let of = |patch: &PatchReport, what: &str| {
         format!("Patch {} {}{what}", patch.index, name(&patch.name))
     };
-    for patch in report
-        .patches
-        .iter()
-        .filter(|patch| !patch.decisions.is_empty())
-    {
-        let mut nodes: Vec<Node> = patch.decisions.iter().flat_map(decision).collect();
-        nodes.push(paragraph(format!(
-            "Open it: {}",
-            name(&resolve_command(report, patch))
-        )));
-        details.push((true, of(patch, &format!(": {}", patch.status)), nodes));
-    }
-    for patch in report
-        .patches
-        .iter()
-        .filter(|patch| !patch.range_diff.is_empty())
-    {
-        let mut lines = patch.range_diff.clone();
-        if lines.len() > MOST_LINES {
-            let more = lines.len() - MOST_LINES;
-            lines.truncate(MOST_LINES);
-            lines.push(format!("… {more} more lines (--json has all)"));
+    for patch in &report.patches {
+        if !patch.decisions.is_empty() {
+            let mut nodes: Vec<Node> = patch.decisions.iter().flat_map(decision).collect();
+            let open = format!("Open it: {}", name(&resolve_command(report, patch)));
+            nodes.push(paragraph(open));
+            details.push((true, of(patch, &format!(": {}", patch.status)), nodes));
         }
-        details.push((true, of(patch, " changed"), vec![Node::Code("diff", lines)]));
     }
-    for patch in report
-        .patches
-        .iter()
-        .filter(|patch| !patch.places.is_empty())
-    {
+    for patch in &report.patches {
+        if !patch.range_diff.is_empty() {
+            let lines = cut_off(patch.range_diff.clone(), MOST_LINES, "lines");
+            details.push((true, of(patch, " changed"), vec![Node::Code("diff", lines)]));
+        }
+    }
+    for patch in &report.patches {
         let places = list(places(patch).iter().map(|place| literal(place)));
-        let what = ": its places in files that upstream changed too";
-        details.push((false, of(patch, what), places.into_iter().collect()));
+        if let Some(places) = places {
+            let what = ": its places in files that upstream changed too";
+            details.push((false, of(patch, what), vec![places]));
+        }
     }
     details
 }

@@ -3,17 +3,15 @@
 
 mod blocks;
 mod builds;
+pub(crate) mod columns;
 mod effects;
 mod noise;
 mod slices;
 mod tails;
 
-use flate2::Compression;
-use flate2::write::GzEncoder;
-
 use super::document::{
-    Document, Folding, Inline, Node, Style, Target, Text, list, literal, name, note, paragraph,
-    section, sentence, soft, title,
+    Document, Folding, Inline, Node, Style, Target, Text, folded, list, literal, name, note,
+    paragraph, section, sentence, soft, title,
 };
 use super::method::{SIGNIFICANT, commands, describe_method};
 use super::nouns::Nouns;
@@ -21,14 +19,133 @@ use super::text::capital;
 use super::view::View;
 use super::{functions, number};
 use perfquilt_judge::attribution::Attribution;
-use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{ExperimentHeader, Meter, Observation};
 
-pub(super) use builds::builds;
 pub use builds::{BuiltServer, built_servers};
-pub(super) use effects::{columns, separately, single_workloads, workloads};
-pub(super) use noise::noise;
+pub(super) use columns::{EffectRows, main_table};
 pub use slices::Distribution;
+
+/// A form of the report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Text on a terminal, with the answer last, where a terminal shows it.
+    Terminal,
+    /// The same with `--details`.
+    TerminalDetails,
+    /// Markdown in short, for a mail or an issue.
+    Markdown,
+    /// The same with `--details`.
+    MarkdownDetails,
+    Page,
+    Comment,
+}
+
+/// All forms.
+pub(crate) const EVERYWHERE: &[Form] = &[
+    Form::Terminal,
+    Form::TerminalDetails,
+    Form::Markdown,
+    Form::MarkdownDetails,
+    Form::Page,
+    Form::Comment,
+];
+/// The forms that show everything.
+const WHOLE: &[Form] = &[Form::MarkdownDetails, Form::Page];
+/// The forms with the facts behind the effects.
+const DETAILED: &[Form] = &[
+    Form::TerminalDetails,
+    Form::MarkdownDetails,
+    Form::Page,
+    Form::Comment,
+];
+
+const WHOLE_OR_COMMENT: &[Form] = &[Form::MarkdownDetails, Form::Page, Form::Comment];
+/// The forms that name the functions of each patch in a line.
+const SHORT: &[Form] = &[Form::TerminalDetails, Form::Markdown, Form::Comment];
+/// The forms that are read far from the terminal of the run.
+const SENT: &[Form] = &[
+    Form::Markdown,
+    Form::MarkdownDetails,
+    Form::Page,
+    Form::Comment,
+];
+
+/// What a section can show.
+pub(crate) struct Content<'a> {
+    pub(crate) view: &'a View<'a>,
+    pub(crate) form: Form,
+    /// Whether the experiment is in a workspace's store, so that further commands can use it.
+    pub(crate) stored: bool,
+    /// The content of a page.
+    pub(crate) page: Option<&'a PageContent<'a>>,
+    /// Commands that check out the measured commit.
+    pub(crate) checkout: Vec<String>,
+}
+
+/// A section of the report.
+pub(crate) struct ReportSection {
+    forms: &'static [Form],
+    rank: u8,
+    nodes: fn(&Content<'_>) -> Vec<Node>,
+}
+
+impl ReportSection {
+    /// Declares a section that `forms` show. A comment that is too long leaves out the section of the highest `rank` first.
+    pub(crate) const fn new(
+        forms: &'static [Form],
+        rank: u8,
+        nodes: fn(&Content<'_>) -> Vec<Node>,
+    ) -> Self {
+        ReportSection { forms, rank, nodes }
+    }
+}
+
+/// The sections below the table of the patches, in their order; a terminal, whose last lines are read first, shows them in
+/// reverse order above it.
+const SECTIONS: &[ReportSection] = &[
+    ReportSection::new(WHOLE, 0, effects::adds_up),
+    ReportSection::new(&[Form::Markdown], 0, one_layout),
+    ReportSection::new(EVERYWHERE, 5, effects::single_workloads),
+    ReportSection::new(EVERYWHERE, 7, effects::separately),
+    ReportSection::new(WHOLE_OR_COMMENT, 12, effects::workloads),
+    ReportSection::new(WHOLE, 0, tails::mean_and_tail),
+    ReportSection::new(SHORT, 8, |of| functions::in_short(of.view.attribution)),
+    ReportSection::new(WHOLE, 0, |of| functions::in_full(of.view.attribution)),
+    ReportSection::new(&[Form::Page], 0, flame_graph),
+    ReportSection::new(&[Form::Page], 0, slices::slices),
+    ReportSection::new(&[Form::Page], 0, blocks::blocks),
+    ReportSection::new(DETAILED, 9, noise::noise),
+    ReportSection::new(DETAILED, 10, method),
+    ReportSection::new(DETAILED, 11, builds::builds),
+    ReportSection::new(&[Form::Page], 0, data),
+    ReportSection::new(SENT, 6, reproduce),
+];
+
+impl<'a> Content<'a> {
+    pub(crate) fn new(view: &'a View<'a>, form: Form) -> Self {
+        Content {
+            view,
+            form,
+            stored: true,
+            page: None,
+            checkout: Vec::new(),
+        }
+    }
+
+    fn distributions(&self) -> &'a [Distribution] {
+        self.page.map_or(&[], |page| page.distributions)
+    }
+
+    /// Returns the nodes of each section that this form shows, with its rank.
+    pub(crate) fn sections(&self) -> Vec<(u8, Vec<Node>)> {
+        self.those_of(SECTIONS)
+    }
+
+    fn those_of(&self, sections: &[ReportSection]) -> Vec<(u8, Vec<Node>)> {
+        let shown = sections.iter().filter(|of| of.forms.contains(&self.form));
+        shown.map(|of| (of.rank, (of.nodes)(self))).collect()
+    }
+}
 
 /// The content of a page besides the attribution document.
 #[derive(Debug, Clone, Copy)]
@@ -41,6 +158,8 @@ pub(crate) struct PageContent<'a> {
     pub(crate) distributions: &'a [Distribution],
     /// The raw observations for download.
     pub(crate) data: RawData<'a>,
+    /// The attribution document (JSON), compressed with gzip.
+    pub(crate) document: &'a [u8],
     /// A flame graph (SVG), if one was given.
     pub(crate) flame_graph: Option<&'a [u8]>,
 }
@@ -56,97 +175,69 @@ pub(crate) enum RawData<'a> {
     Command,
 }
 
-/// Returns the report for a terminal, with the answer last, where a terminal shows it; `details` adds functions, noise and
-/// builds.
+/// Returns the report for a terminal; `details` adds functions, noise, machine and builds.
 pub(super) fn terminal(attribution: &Attribution, details: bool) -> Document {
     let view = View::new(attribution);
+    let form = if details {
+        Form::TerminalDetails
+    } else {
+        Form::Terminal
+    };
+    let content = Content::new(&view, form);
     let mut nodes = vec![subject(&view)];
-    if details {
-        let shown = [
-            builds(attribution),
-            noise(attribution),
-            functions::in_short(attribution),
-        ];
-        nodes.extend(shown.into_iter().flatten());
-    }
-    nodes.extend(separately(&view));
-    nodes.extend(single_workloads(&view));
+    let sections = content.sections().into_iter().rev();
+    nodes.extend(sections.flat_map(|(_, nodes)| nodes));
     nodes.extend(warnings(attribution));
-    nodes.extend(one_layout(attribution));
-    nodes.push(effects::main_table(&view));
+    nodes.extend(one_layout(&content));
+    nodes.push(main_table(&content));
     nodes.push(soft(view.legend()));
     if !details {
-        nodes.push(Node::Hint(
-            "`--details` adds functions, noise and builds.".into(),
-        ));
+        let hint = "`--details` adds functions, noise, machine and builds.";
+        nodes.push(Node::Hint(hint.into()));
     }
     nodes.extend(provenance(&view));
     nodes.extend([title(view.headline(&name)), paragraph(view.tally(&name))]);
     Document(nodes)
 }
 
-/// Returns the report in short, as Markdown for a mail or an issue: the page without tails, noise, machine and builds.
+/// Returns the report in short, as Markdown for a mail or an issue.
 pub(super) fn short(attribution: &Attribution, stored: bool) -> Document {
     let view = View::new(attribution);
-    let mut nodes = opening(&view, stored);
-    nodes.extend(patches(&view));
-    nodes.extend(one_layout(attribution));
-    nodes.extend(single_workloads(&view));
-    let sections = [
-        separately(&view),
-        functions::in_short(attribution),
-        reproduce(commands(attribution, "markdown", stored)),
-    ];
-    nodes.extend(sections.into_iter().flatten());
+    let content = Content {
+        stored,
+        ..Content::new(&view, Form::Markdown)
+    };
     let details = "; `--details` adds tails, all workloads, noise, machine and builds";
-    nodes.push(origin(attribution, details));
-    Document(nodes)
+    arranged(&content, patches(&content), details)
 }
 
-/// Returns the report as a page, or as Markdown without the content of one: the verdict first, then one row per patch, and
-/// all that is behind them. `stored` says whether the experiment is in a workspace's store, so that further commands can use
-/// it.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the data of a page cannot be written.
+/// Returns the report as a page, or as Markdown without the content of one.
 pub(super) fn whole(
     attribution: &Attribution,
     stored: bool,
     page: Option<&PageContent<'_>>,
-) -> Result<Document> {
+) -> Document {
     let view = View::new(attribution);
-    let mut nodes = opening(&view, stored);
-    let many = view.nouns().many;
-    let single = single_workloads(&view);
-    let distributions = page.map_or(&[][..], |page| page.distributions);
-    let flame_graph = page.and_then(|page| page.flame_graph);
-    let format = if page.is_some() {
-        "html"
-    } else {
-        "markdown --details"
+    let form = page.map_or(Form::MarkdownDetails, |_| Form::Page);
+    let content = Content {
+        stored,
+        page,
+        ..Content::new(&view, form)
     };
-    let sections = [
-        opened(section(many, capital(many), patches(&view))),
-        effects::adds_up(&view),
-        separately(&view),
-        opened(section("single", "On single workloads", single)),
-        workloads(&view).filter(|_| page.is_some() || view.has_suite()),
-        tails::mean_and_tail(&view, distributions),
-        functions::in_full(attribution),
-        flame_graph.and_then(|svg| self::flame_graph(svg, &attribution.functions)),
-        slices::slices(view.nouns(), distributions),
-        page.and_then(|page| blocks::blocks(&view, page.header, page.observations)),
-        noise(attribution),
-        builds(attribution),
-        method(attribution),
-        page.map(|page| data(attribution, page, stored))
-            .transpose()?
-            .flatten(),
-        reproduce(commands(attribution, format, stored)),
-    ];
-    nodes.extend(sections.into_iter().flatten());
-    nodes.push(origin(attribution, ""));
-    Ok(Document(nodes))
+    let many = view.nouns().many;
+    let patches = folded(Folding::Open, many, capital(many), patches(&content));
+    arranged(&content, patches, "")
+}
+
+/// Returns the verdict, one row per patch, all sections, and the experiment's name with the `rest` of the last line.
+fn arranged(content: &Content<'_>, patches: Vec<Node>, rest: &str) -> Document {
+    let attribution = content.view.attribution;
+    let mut nodes = opening(content.view, content.stored);
+    nodes.extend(patches);
+    nodes.extend(content.sections().into_iter().flat_map(|(_, nodes)| nodes));
+    let from = format!("experiment {}{rest}", name(&attribution.experiment));
+    nodes.push(Node::Footer(from.into()));
+    Document(nodes)
 }
 
 /// Returns the verdict, what is unfinished or failed, and what was measured.
@@ -158,25 +249,12 @@ fn opening(view: &View<'_>, stored: bool) -> Vec<Node> {
 }
 
 /// Returns one row per patch, with what its figures mean and what to hold against them.
-fn patches(view: &View<'_>) -> Vec<Node> {
-    let mut nodes = vec![effects::main_table(view), legend(view)];
+fn patches(content: &Content<'_>) -> Vec<Node> {
+    let view = content.view;
+    let mut nodes = vec![main_table(content), legend(view)];
     nodes.extend(provenance(view));
     nodes.extend(warnings(view.attribution));
     nodes
-}
-
-/// Returns the last line, which names the experiment.
-fn origin(attribution: &Attribution, rest: &str) -> Node {
-    let from = format!("experiment {}{rest}", name(&attribution.experiment));
-    Node::Footer(from.into())
-}
-
-/// Lets every format show a section openly.
-fn opened(section: Option<Node>) -> Option<Node> {
-    match section? {
-        Node::Section(id, _, title, nodes) => Some(Node::Section(id, Folding::Open, title, nodes)),
-        other => Some(other),
-    }
 }
 
 /// Says that the experiment is unfinished, and which points failed.
@@ -244,23 +322,25 @@ pub(super) fn provenance(view: &View<'_>) -> Vec<Node> {
 }
 
 /// Says that the code layout is part of the effects, if there was only one.
-fn one_layout(attribution: &Attribution) -> Option<Node> {
-    let mut spread = attribution.noise.spread.iter();
+fn one_layout(of: &Content<'_>) -> Vec<Node> {
+    let noise = &of.view.attribution.noise;
+    let mut spread = noise.spread.iter();
     let timed =
         spread.any(|spread| spread.blocks > 0 && matches!(spread.meter, Meter::Time | Meter::Cpu));
     let words = "All times come from one code layout a point, which is part of the effects.";
-    (timed && attribution.noise.layouts < 2).then(|| paragraph(words))
+    let is_one = timed && noise.layouts < 2;
+    is_one.then(|| paragraph(words)).into_iter().collect()
 }
 
 /// Returns the section with a flame graph. Saved and opened by itself, the graph can be searched and zoomed.
-fn flame_graph(
-    svg: &[u8],
-    listed: &[perfquilt_model::observation::FunctionChange],
-) -> Option<Node> {
+fn flame_graph(of: &Content<'_>) -> Vec<Node> {
+    let Some(svg) = of.page.and_then(|page| page.flame_graph) else {
+        return Vec::new();
+    };
     let target = Target::Within("flame-graph.svg".into(), "image/svg+xml", svg.to_vec());
     let mut text = Text::from(Inline::Link("Save the flame graph".into(), target));
     text.push(" to search and zoom in it");
-    if !listed.is_empty() {
+    if !of.view.attribution.functions.is_empty() {
         text.push("; the functions that changed are listed above");
     }
     text.push(".");
@@ -272,7 +352,8 @@ fn flame_graph(
 }
 
 /// Returns the section on the machine, the settings and the method.
-pub(super) fn method(attribution: &Attribution) -> Option<Node> {
+fn method(of: &Content<'_>) -> Vec<Node> {
+    let attribution = of.view.attribution;
     let machine = attribution.machine.iter();
     let machine = machine.map(|(key, value)| (literal(key).into(), literal(value).into()));
     let provenance = attribution.provenance();
@@ -287,9 +368,12 @@ pub(super) fn method(attribution: &Attribution) -> Option<Node> {
 }
 
 /// Returns the section with the data of a page.
-fn data(attribution: &Attribution, page: &PageContent<'_>, stored: bool) -> Result<Option<Node>> {
+fn data(of: &Content<'_>) -> Vec<Node> {
+    let Some(page) = of.page else {
+        return Vec::new();
+    };
     let file = |ending: &str| {
-        let name: String = attribution.experiment.chars().take(100).collect();
+        let name: String = of.view.attribution.experiment.chars().take(100).collect();
         let name = if name.is_empty() { "experiment" } else { &name };
         format!("{name}.{ending}")
     };
@@ -297,11 +381,6 @@ fn data(attribution: &Attribution, page: &PageContent<'_>, stored: bool) -> Resu
         let target = Target::Within(file(ending), "application/gzip", bytes);
         Text::from(Inline::Link(words.to_owned(), target))
     };
-    let mut document = GzEncoder::new(Vec::new(), Compression::default());
-    let document = serde_json::to_writer(&mut document, attribution)
-        .map_err(Into::into)
-        .and_then(|()| document.finish())
-        .map_err(|error| Error::internal(format!("cannot write JSON: {error}")))?;
     let all = format!("All {} observations", page.observations.len());
     let (mut observations, rest) = match page.data {
         RawData::Embedded(bytes) => (
@@ -318,7 +397,7 @@ fn data(attribution: &Attribution, page: &PageContent<'_>, stored: bool) -> Resu
             ),
         ),
         RawData::Command => {
-            let place = if stored {
+            let place = if of.stored {
                 "a command below writes them"
             } else {
                 "they are in the file that was analysed"
@@ -327,19 +406,32 @@ fn data(attribution: &Attribution, page: &PageContent<'_>, stored: bool) -> Resu
         }
     };
     observations.push(rest);
+    let document = page.document.to_vec();
     let mut effects = link("Every effect of this page", "json.gz", document);
     effects.push(", unrounded: the attribution document (JSON, gzip).");
-    Ok(section("data", "Data", list([observations, effects])))
+    section("data", "Data", list([observations, effects]))
 }
 
 /// Returns the section with the commands that reproduce the report.
-pub(super) fn reproduce(commands: Vec<String>) -> Option<Node> {
-    let commands = Node::Code("sh", commands);
-    section("reproduce", "Reproduce this report", [commands])
+fn reproduce(of: &Content<'_>) -> Vec<Node> {
+    let format = match of.form {
+        Form::Page => "html",
+        Form::MarkdownDetails => "markdown --details",
+        _ => "markdown",
+    };
+    let mut lines = of.checkout.clone();
+    lines.extend(commands(of.view.attribution, format, of.stored));
+    section(
+        "reproduce",
+        "Reproduce this report",
+        [Node::Code("sh", lines)],
+    )
 }
 
 #[cfg(test)]
 mod consistency_tests;
+#[cfg(test)]
+mod example_tests;
 #[cfg(test)]
 mod page_tests;
 #[cfg(test)]

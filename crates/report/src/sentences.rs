@@ -4,7 +4,7 @@ use super::escape::is_inert;
 use super::number;
 use super::text::capital;
 use super::view::{EffectRow, Label, NOT_IN_SERVER, View, effect_on, no_interval};
-use perfquilt_judge::attribution::{Effect, EffectKind, Progress, Stopping, Verdict};
+use perfquilt_judge::attribution::{Effect, EffectKind, Progress, Verdict};
 use perfquilt_model::observation::Meter;
 use perfquilt_model::point::Point;
 
@@ -202,8 +202,7 @@ impl View<'_> {
             none if none.is_empty() && is_inert(&worst.workload) => worst.workload.clone(),
             shown => shown,
         };
-        let places = self.columns.first().map_or(2, |column| column.1);
-        let figure = number::signed(worst.shown().estimate, places);
+        let figure = number::signed(worst.shown().estimate, self.places());
         let figure = (worst.estimate < 0.0).then(|| format!("{figure} %"));
         let parts: Vec<String> = [Some(shown).filter(|shown| !shown.is_empty()), figure]
             .into_iter()
@@ -252,20 +251,20 @@ impl View<'_> {
             (count(Verdict::Slower), "slower"),
             (count(Verdict::Mixed), "faster in part and slower in part"),
         ];
-        let mut parts: Vec<String> = counts
-            .iter()
-            .filter(|(count, _)| *count > 0)
-            .map(|(count, words)| format!("{count} {words}"))
-            .collect();
         let all = attribution.patches.len();
-        let others = [
+        let mut without = all;
+        for verdict in [
             Verdict::NoEffect,
             Verdict::NoTypicalEffect,
             Verdict::Unclear,
-        ];
-        let with_figure = counts.iter().map(|(count, _)| count).sum::<usize>()
-            + others.map(count).iter().sum::<usize>();
-        let without = all.saturating_sub(with_figure);
+        ] {
+            without = without.saturating_sub(count(verdict));
+        }
+        let mut parts = Vec::new();
+        for (count, words) in counts.into_iter().filter(|(count, _)| *count > 0) {
+            without = without.saturating_sub(count);
+            parts.push(format!("{count} {words}"));
+        }
         if without > 0 {
             parts.push(format!("{without} without a figure over all workloads"));
         }
@@ -287,13 +286,6 @@ impl View<'_> {
                 _ => None,
             })
             .collect();
-        let of = |verdict: &str| -> Vec<&str> {
-            patches
-                .iter()
-                .filter(|(row, _)| row.verdict == verdict)
-                .map(|(_, name)| *name)
-                .collect()
-        };
         let mut parts = Vec::new();
         for verdict in [
             "faster",
@@ -308,19 +300,21 @@ impl View<'_> {
             "failed",
             "no figures",
         ] {
-            let names = of(verdict);
-            if names.is_empty() {
-                continue;
-            }
-            let mut part = match verdict {
-                "no figures" => format!("{} without figures", names.len()),
-                verdict => format!("{} {verdict}", names.len()),
+            let of_verdict = patches.iter().filter(|(row, _)| row.verdict == verdict);
+            let names: Vec<String> = of_verdict.map(|(_, of)| name(of)).collect();
+            let words = match verdict {
+                "no figures" => "without figures",
+                verdict => verdict,
             };
-            if ["slower", "mixed", "failed"].contains(&verdict) {
-                let names: Vec<String> = names.iter().take(3).map(|n| name(n)).collect();
-                part.push_str(&format!(" ({})", names.join(", ")));
+            let named = match verdict {
+                "slower" | "mixed" | "failed" => {
+                    format!(" ({})", names[..names.len().min(3)].join(", "))
+                }
+                _ => String::new(),
+            };
+            if !names.is_empty() {
+                parts.push(format!("{} {words}{named}", names.len()));
             }
-            parts.push(part);
         }
         let nouns = self.nouns();
         let servers = self.attribution.is_of_servers();
@@ -391,35 +385,20 @@ impl View<'_> {
 
     /// Returns the progress, `After 3 of 12 blocks`, while blocks are missing.
     fn unfinished(&self) -> Option<String> {
-        if self.attribution.is_complete() {
-            return None;
-        }
-        let open: Vec<String> = self
-            .attribution
-            .margins
-            .keys()
-            .filter_map(|&meter| {
-                let (done, planned) = self.blocks_of(meter);
-                let mut of_meter = self
-                    .attribution
-                    .progress
-                    .iter()
-                    .filter(|p| p.meter == meter);
-                let planned = planned.filter(|_| of_meter.any(|p| !p.ended))?;
-                let stops = |stopping: &Stopping| stopping.meter == meter;
-                let most = if self.attribution.stopping.as_ref().is_some_and(stops) {
-                    "at most "
-                } else {
-                    ""
-                };
-                Some(if self.attribution.main_meter() == Some(meter) {
-                    format!("{done} of {most}{planned} blocks")
-                } else {
-                    format!("{done} of {most}{planned} of {meter}")
-                })
-            })
-            .collect();
-        Some(format!("After {}", open.join(" and ")))
+        let attribution = self.attribution;
+        let open = attribution.margins.keys().filter_map(|&meter| {
+            let (done, planned) = self.blocks_of(meter);
+            let mut of_meter = attribution.progress.iter().filter(|p| p.meter == meter);
+            let planned = planned.filter(|_| of_meter.any(|p| !p.ended))?;
+            let stopping = attribution.stopping.as_ref();
+            let most = stopping.filter(|rule| rule.meter == meter);
+            let most = most.map_or("", |_| "at most ");
+            let main = attribution.main_meter().filter(|main| *main == meter);
+            let noun = main.map_or(format!("of {meter}"), |_| "blocks".to_owned());
+            Some(format!("{done} of {most}{planned} {noun}"))
+        });
+        let open: Vec<String> = open.collect();
+        (!attribution.is_complete()).then(|| format!("After {}", open.join(" and ")))
     }
 }
 
@@ -440,34 +419,27 @@ struct DirectionWords {
 impl DirectionWords {
     fn of(meter: Meter) -> Self {
         let (better, worse, noun) = (meter.better(), meter.worse(), meter.noun());
-        match meter {
-            Meter::Time => DirectionWords {
+        if meter.is_shown_as_speed() {
+            // Time is what speed is about.
+            let (in_noun, on) = match meter {
+                Meter::Time => (String::new(), String::new()),
+                _ => (format!(" in {noun}"), format!(" on {noun}")),
+            };
+            return DirectionWords {
                 verb: "is",
-                better: better.to_owned(),
-                worse: worse.to_owned(),
-                on: String::new(),
-                equal: "as fast".to_owned(),
-            },
-            _ if meter.is_shown_as_speed() => DirectionWords {
-                verb: "is",
-                better: format!("{better} in {noun}"),
-                worse: format!("{worse} in {noun}"),
-                on: format!(" on {noun}"),
-                equal: format!("as fast in {noun}"),
-            },
-            _ => {
-                let much = match better {
-                    "less" => "much",
-                    _ => "many",
-                };
-                DirectionWords {
-                    verb: "takes",
-                    better: format!("{better} {noun}"),
-                    worse: format!("{worse} {noun}"),
-                    on: format!(" on {noun}"),
-                    equal: format!("as {much} {noun}"),
-                }
-            }
+                better: format!("{better}{in_noun}"),
+                worse: format!("{worse}{in_noun}"),
+                equal: format!("as fast{in_noun}"),
+                on,
+            };
+        }
+        let much = if better == "less" { "much" } else { "many" };
+        DirectionWords {
+            verb: "takes",
+            better: format!("{better} {noun}"),
+            worse: format!("{worse} {noun}"),
+            on: format!(" on {noun}"),
+            equal: format!("as {much} {noun}"),
         }
     }
 }

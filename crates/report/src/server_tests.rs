@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use super::document::{Cell, Column, Document, Node, Table, literal, name};
+use super::document::{Cell, Document, literal, name, table};
 use super::number::grouped;
-use perfquilt_model::counted::counted;
+use super::text::listed;
 use perfquilt_model::point::Point;
 use perfquilt_model::server_tests::{PointTests, TestFailure};
 
@@ -33,16 +33,10 @@ pub struct TestedServer<'a> {
 
 /// Returns the document on the tests of points: the bare release, then each point with the tests that fail.
 pub fn document(points: &[TestedServer<'_>]) -> Document {
-    let columns = [
-        Column::figures("#"),
-        Column::names("server"),
-        Column::prose("tests"),
-    ];
-    let mut table = Table::new("Tests of each point", columns);
-    for point in points {
+    let tests = |point: &TestedServer<'_>| {
         let cached = if point.cached { ", from the cache" } else { "" };
         let took = format!("({}{cached})", duration(point.seconds));
-        let (words, below) = match (point.tests, &point.error) {
+        match (point.tests, &point.error) {
             (Some(tests), _) if point.point == Point::BASE => {
                 let failures = tests.known.iter().chain(&tests.flaky).map(runs_here);
                 (format!("{} {took}", of_release(tests)), failures.collect())
@@ -55,17 +49,16 @@ pub fn document(points: &[TestedServer<'_>]) -> Document {
                 let error = error.as_deref().unwrap_or_default();
                 (format!("failed: {error}"), Vec::new())
             }
-        };
-        let cell = Cell::from(literal(&words));
-        table.row([
-            point.point.to_string().into(),
-            name(point.patch.unwrap_or(point.label)).into(),
-            below
-                .iter()
-                .fold(cell, |cell, line| cell.below(literal(line))),
-        ]);
-    }
-    Document(vec![Node::Table(table)])
+        }
+    };
+    let table = table("Tests of each point", points)
+        .figures("#", |point| point.point.to_string())
+        .names("server", |point| name(point.patch.unwrap_or(point.label)))
+        .prose("tests", |point| {
+            let (words, failures) = tests(point);
+            Cell::from(literal(&words)).below(failures.iter().map(|line| literal(line)))
+        });
+    Document(vec![table.node()])
 }
 
 fn duration(seconds: f64) -> String {
@@ -79,29 +72,30 @@ fn duration(seconds: f64) -> String {
 /// Says how the tests of a patch go: `1,053 tests pass, no new failures`. Names in it are raw.
 pub(crate) fn of_patch(tests: &PointTests) -> String {
     let mut text = pass(tests.passed);
+    let names = |failures: &[TestFailure]| {
+        let names: Vec<&str> = failures.iter().map(|failure| &*failure.name).collect();
+        listed(&names, MOST_NAMED)
+    };
     match tests.new.as_slice() {
         [] => text += ", no new failures",
-        [failure] => text += &format!(", 1 new failure: {}", failure.name),
-        several => {
+        new => {
             text += &format!(
-                ", {} new failures: {}",
-                grouped(several.len() as f64),
-                names(several)
-            );
+                ", {}: {}",
+                several(new.len(), "new failure", "new failures"),
+                names(new)
+            )
         }
     }
     for (failures, what) in [
         (&tests.earlier, "because of an earlier patch"),
         (&tests.known, "on the release too"),
     ] {
-        match failures.len() as u64 {
-            0 => {}
-            1 => text += &format!("; 1 fails {what}"),
-            several => text += &format!("; {} fail {what}", grouped(several as f64)),
+        if !failures.is_empty() {
+            text += &format!("; {} {what}", several(failures.len(), "fails", "fail"));
         }
     }
     if !tests.flaky.is_empty() {
-        text += &format!("; {}", flaky(tests.flaky.len()));
+        text += &format!("; {}", several(tests.flaky.len(), "is flaky", "are flaky"));
     }
     for failure in tests.unclear.iter().take(MOST_NAMED) {
         text += &format!("; unclear: {}", runs(failure));
@@ -113,12 +107,7 @@ pub(crate) fn of_patch(tests: &PointTests) -> String {
         [] => {}
         [name] => text += &format!("; {name} no longer runs"),
         several => {
-            let named = several.iter().take(MOST_NAMED).cloned().collect::<Vec<_>>();
-            let more = match several.len() - named.len() {
-                0 => String::new(),
-                more => format!(" and {more} more"),
-            };
-            text += &format!("; no longer run: {}{more}", named.join(", "));
+            text += &format!("; no longer run: {}", listed(several, MOST_NAMED));
         }
     }
     match tests.fixed.as_slice() {
@@ -132,18 +121,14 @@ pub(crate) fn of_patch(tests: &PointTests) -> String {
 /// Says how the tests of the bare release go: `On the release 1,053 tests pass, 2 fail, 1 is flaky and 236 are skipped`.
 pub(crate) fn of_release(tests: &PointTests) -> String {
     let mut parts = vec![pass(tests.passed)];
-    match tests.known.len() as u64 {
-        0 => {}
-        1 => parts.push("1 fails".to_owned()),
-        several => parts.push(format!("{} fail", grouped(several as f64))),
-    }
-    if !tests.flaky.is_empty() {
-        parts.push(flaky(tests.flaky.len()));
-    }
-    match tests.skipped {
-        0 => {}
-        1 => parts.push("1 is skipped".to_owned()),
-        several => parts.push(format!("{} are skipped", grouped(several as f64))),
+    for (count, one, more) in [
+        (tests.known.len(), "fails", "fail"),
+        (tests.flaky.len(), "is flaky", "are flaky"),
+        (tests.skipped as usize, "is skipped", "are skipped"),
+    ] {
+        if count > 0 {
+            parts.push(several(count, one, more));
+        }
     }
     let last = parts.pop().unwrap_or_default();
     let joined = if parts.is_empty() {
@@ -177,25 +162,13 @@ pub(crate) fn runs(failure: &TestFailure) -> String {
 fn pass(count: u64) -> String {
     match count {
         0 => "no test passes".to_owned(),
-        1 => "1 test passes".to_owned(),
-        several => format!("{} tests pass", grouped(several as f64)),
+        count => several(count as usize, "test passes", "tests pass"),
     }
 }
 
-fn flaky(count: usize) -> String {
-    counted(count, "is flaky", "are flaky")
-}
-
-fn names(failures: &[TestFailure]) -> String {
-    let named: Vec<&str> = failures
-        .iter()
-        .take(MOST_NAMED)
-        .map(|failure| failure.name.as_str())
-        .collect();
-    match failures.len() - named.len() {
-        0 => named.join(", "),
-        more => format!("{} and {more} more", named.join(", ")),
-    }
+fn several(count: usize, one: &str, more: &str) -> String {
+    let noun = if count == 1 { one } else { more };
+    format!("{} {noun}", grouped(count as f64))
 }
 
 #[cfg(test)]

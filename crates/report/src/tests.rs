@@ -219,7 +219,7 @@ fn terminal(attribution: &Attribution, columns: usize, color: bool) -> String {
 }
 
 fn markdown(attribution: &Attribution) -> String {
-    report::whole(attribution, true, None).unwrap().markdown()
+    report::whole(attribution, true, None).markdown()
 }
 
 fn at_80(experiment: &Experiment) -> String {
@@ -558,7 +558,7 @@ fn the_method_is_that_of_the_measurement() {
     let mut attribution = Experiment::new(&[(0.01, 0.01)]).attribution();
     assert!(markdown(&attribution).contains("take turns every few milliseconds"));
     attribution.total[0].unpaired = true;
-    let page = report::whole(&attribution, false, None).unwrap().markdown();
+    let page = report::whole(&attribution, false, None).markdown();
     assert!(!page.contains("take turns"), "{page}");
     assert!(
         page.contains("A block starts every server afresh"),
@@ -620,9 +620,10 @@ fn stale_figures_beside_the_series_are_reported() {
         observations: &[],
         distributions: &[],
         data: RawData::Command,
+        document: &[],
         flame_graph: None,
     };
-    let page = report::whole(&attribution, true, Some(&beside)).unwrap();
+    let page = report::whole(&attribution, true, Some(&beside));
     let page = page.html().unwrap();
     assert_eq!(page.matches("<i><data ").count(), 2, "{page}");
 }
@@ -760,7 +761,7 @@ fn every_format_has_the_same_sign() {
     assert!(faster.starts_with("+5."), "{faster}");
     let data = ReportData::new(&attribution);
     for exporter in EXPORTERS {
-        if !["terminal", "markdown"].contains(&exporter.name()) {
+        if !["terminal", "markdown"].contains(&exporter.name) {
             continue;
         }
         let text = exporter.export(&data).unwrap().text;
@@ -788,7 +789,7 @@ fn every_format_has_the_same_sign() {
     let time = serde_json::to_value(effect(0, Meter::Time).unwrap()).unwrap();
     assert_eq!(time["change"]["of"], "speed");
     assert_eq!(time["change"]["estimate"], time["estimate"]);
-    let csv = EXPORTERS.iter().find(|of| of.name() == "csv").unwrap();
+    let csv = EXPORTERS.iter().find(|of| of.name == "csv").unwrap();
     let csv = csv.export(&data).unwrap().text;
     let mut rows = csv.lines().map(|line| line.rsplit(',').collect::<Vec<_>>());
     assert_eq!(

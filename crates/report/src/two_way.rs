@@ -1,7 +1,7 @@
 //! The report on a patch or series on two releases: a table and a verdict in words.
 
 use super::bisect::{cost, effect};
-use super::document::{Cell, Column, Document, Node, Table, name, paragraph, title};
+use super::document::{Cell, Document, name, paragraph, table, title};
 use super::number::margin;
 use perfquilt_judge::bisect::BisectEffect;
 use perfquilt_judge::bisect::two_way::{LossSource, LossTable};
@@ -12,36 +12,25 @@ pub fn document(of: &LossTable) -> Document {
     let figure = |of_patch: &Option<BisectEffect>| Cell::from(figure(of, of_patch));
     let [old, new] = names(of);
     let what = what(of);
-    let mut table = Table::new(
-        "The releases and the patch on each",
-        [
-            Column::names(of.question.meter.meter.shown_quantity()),
-            Column::figures(format!("without {what}")),
-            Column::figures(format!("with {what}")),
-        ],
-    );
     let [without, with] = &of.release;
-    table.row([
-        format!("{new} against {old}").into(),
-        figure(without),
-        figure(with),
-    ]);
-    for (name, effect) in [&old, &new].into_iter().zip(&of.patch) {
-        table.row([
-            format!("{what} on {name}").into(),
-            Cell::default(),
-            figure(effect),
-        ]);
-    }
-    table.row([
-        "worth more there by".into(),
-        Cell::default(),
-        figure(&of.difference),
-    ]);
+    let [on_old, on_new] = &of.patch;
+    let nothing = Cell::default;
+    let rows = [
+        (format!("{new} against {old}"), figure(without), with),
+        (format!("{what} on {old}"), nothing(), on_old),
+        (format!("{what} on {new}"), nothing(), on_new),
+        ("worth more there by".to_owned(), nothing(), &of.difference),
+    ];
+    let table = table("The releases and the patch on each", rows)
+        .names(of.question.meter.meter.shown_quantity(), |(name, ..)| {
+            name.clone()
+        })
+        .figures(format!("without {what}"), |(_, without, _)| without.clone())
+        .figures(format!("with {what}"), |(.., with)| figure(with));
     Document(vec![
         title(verdict(of)),
         paragraph(scope(of)),
-        Node::Table(table),
+        table.node(),
         paragraph(cost(&of.cost)),
     ])
 }

@@ -1,7 +1,6 @@
 //! The format-independent content of a report: rows and notes of one attribution.
 
-use std::collections::{BTreeMap, HashSet};
-use std::sync::OnceLock;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use perfquilt_judge::attribution::{
     Agreement, Attribution, Effect, EffectKind, PatchEffects, SUITE, StoppingRule, Verdict,
@@ -13,6 +12,7 @@ use perfquilt_model::point::Point;
 
 use super::document::Style;
 use super::nouns::Nouns;
+use super::text::listed;
 use super::{number, server_tests, tail};
 
 /// The content of a report in any format. Names in it are raw: each format must escape them.
@@ -27,7 +27,7 @@ pub(super) struct View<'a> {
     /// The effects of each patch by itself, one table per meter; empty unless such points were requested.
     pub(super) separate_effects: Vec<SeparateEffects<'a>>,
     /// The points with costs, by workload and meter.
-    measured: OnceLock<HashSet<(Point, Meter, &'a str)>>,
+    measured: HashSet<(Point, Meter, &'a str)>,
 }
 
 /// A table of a meter with the patches' effects in order, alone and without: one column each.
@@ -77,7 +77,16 @@ pub(super) enum Label<'a> {
     },
 }
 
-impl Label<'_> {
+impl<'a> Label<'a> {
+    /// Returns a label without the patch's title.
+    fn patch(patch: &'a PatchEffects) -> Self {
+        Label::Patch {
+            index: patch.index,
+            name: &patch.name,
+            title: "",
+        }
+    }
+
     /// Returns the name of the row where there is no column for its number.
     pub(super) fn text(&self) -> String {
         match self {
@@ -99,15 +108,22 @@ impl<'a> View<'a> {
         }
         let columns = meters
             .iter()
-            .map(|&meter| (meter, number::decimals(meter, shown(attribution, meter))))
+            .map(|&meter| {
+                let effects = attribution.series_effects();
+                let effects = effects.filter(|effect| effect.meter == meter);
+                (meter, number::decimals(meter, effects))
+            })
             .collect();
+        let costs = attribution.costs.iter();
         let mut view = View {
             attribution,
             columns,
             rows: Vec::new(),
             details: Vec::new(),
             separate_effects: Vec::new(),
-            measured: OnceLock::new(),
+            measured: costs
+                .map(|cost| (cost.point, cost.meter, &*cost.workload))
+                .collect(),
         };
         for patch in &attribution.patches {
             view.rows.push(view.patch(patch));
@@ -200,11 +216,7 @@ impl<'a> View<'a> {
             ));
         }
         EffectRow {
-            label: Label::Patch {
-                index: patch.index,
-                name: &patch.name,
-                title: "",
-            },
+            label: Label::patch(patch),
             effects: effects.to_vec(),
             verdict: "",
             style: Style::Quiet,
@@ -291,13 +303,7 @@ impl<'a> View<'a> {
 
     /// Returns whether a point has figures on all workloads of an effect.
     fn has_figures(&self, point: Point, effect: &'a Effect) -> bool {
-        let measured = self.measured.get_or_init(|| {
-            let costs = self.attribution.costs.iter();
-            costs
-                .map(|cost| (cost.point, cost.meter, cost.workload.as_str()))
-                .collect()
-        });
-        let known = |workload: &'a str| measured.contains(&(point, effect.meter, workload));
+        let known = |workload: &'a str| self.measured.contains(&(point, effect.meter, workload));
         match effect.workload.as_str() {
             SUITE => {
                 let progress = self.attribution.progress.iter();
@@ -312,12 +318,7 @@ impl<'a> View<'a> {
     pub(super) fn heads(&self) -> Vec<(&'static str, usize)> {
         let columns = self.columns.iter();
         let has_tail = |meter: Meter| {
-            let effects = self
-                .attribution
-                .patches
-                .iter()
-                .flat_map(|patch| &patch.effects);
-            let mut effects = effects.chain(&self.attribution.total);
+            let mut effects = self.attribution.series_effects();
             effects.any(|effect| effect.meter == meter && effect.tail.is_some())
         };
         let name = |meter: Meter| match meter {
@@ -338,11 +339,7 @@ impl<'a> View<'a> {
     /// Returns the rows of the patches, the total and the control on one workload.
     pub(super) fn rows_of(&self, workload: &'a str) -> Vec<EffectRow<'a>> {
         let patches = self.attribution.patches.iter().map(|patch| {
-            let label = Label::Patch {
-                index: patch.index,
-                name: &patch.name,
-                title: "",
-            };
+            let label = Label::patch(patch);
             self.row(label, &patch.effects, EffectKind::InOrder, Some(workload))
         });
         let mut rows: Vec<EffectRow<'a>> = patches.collect();
@@ -361,12 +358,20 @@ impl<'a> View<'a> {
             .any(|(meter, _)| self.attribution.main_workload(*meter) == Some(SUITE))
     }
 
-    /// Returns whether any effect has an interval.
-    pub(super) fn has_intervals(&self) -> bool {
-        // Single workloads may have intervals where the suite has none.
+    /// Returns the effects of all rows.
+    pub(super) fn effects(&self) -> impl Iterator<Item = &'a Effect> {
         let rows = self.rows.iter().chain(&self.details);
-        let mut effects = rows.flat_map(|row| row.effects.iter().flatten());
-        effects.any(|effect| effect.low.is_some())
+        rows.flat_map(|row| row.effects.iter().copied().flatten())
+    }
+
+    /// Returns whether any effect has an interval: single workloads may have one where the suite has none.
+    pub(super) fn has_intervals(&self) -> bool {
+        self.effects().any(|effect| effect.low.is_some())
+    }
+
+    /// Returns the decimals of the first column.
+    pub(super) fn places(&self) -> usize {
+        self.columns.first().map_or(2, |column| column.1)
     }
 
     /// Returns the rows of single workloads that are faster or slower in some column.
@@ -405,9 +410,7 @@ impl<'a> View<'a> {
 
     /// Returns whether a row of the report says *not executed*.
     pub(super) fn has_unexecuted(&self) -> bool {
-        let effects = self.rows.iter().chain(&self.details);
-        let mut effects = effects.flat_map(|row| row.effects.iter().flatten());
-        effects.any(|effect| !effect.executed)
+        self.effects().any(|effect| !effect.executed)
     }
 
     /// Returns the sentence about the workloads that do not execute a patch; `None` if there are none.
@@ -443,35 +446,22 @@ impl<'a> View<'a> {
         })
     }
 
-    /// Returns the in-order effects that are faster or slower on meters without a column, each with the number of its
-    /// patch and its meter.
-    pub(super) fn further(&self) -> Vec<(usize, Meter, &'a Effect)> {
+    /// Returns the in-order effects that are faster or slower on meters without a column, each with the number of its patch.
+    pub(super) fn further(&self) -> Vec<(usize, &'a Effect)> {
         let columns = self.meters();
-        self.attribution
-            .patches
-            .iter()
-            .flat_map(|patch| {
-                patch
-                    .effects
-                    .iter()
-                    .map(move |effect| (patch.index, effect))
-            })
-            .filter(|(_, e)| e.kind == EffectKind::InOrder && !columns.contains(&e.meter))
-            .filter(|(_, e)| e.is_shown())
-            .map(|(index, effect)| (index, effect.meter, effect))
-            .collect()
+        let patches = self.attribution.patches.iter();
+        let all = patches.flat_map(|patch| patch.effects.iter().map(|of| (patch.index, of)));
+        let further = all.filter(|(_, of)| {
+            of.kind == EffectKind::InOrder && !columns.contains(&of.meter) && of.is_shown()
+        });
+        further.collect()
     }
 
     /// Returns the heading of [`View::further`], without a colon.
     pub(super) fn further_heading(&self) -> String {
-        let further = self.further();
-        let mut meters: Vec<Meter> = further.iter().map(|(_, meter, _)| *meter).collect();
-        meters.sort_unstable();
-        meters.dedup();
-        format!(
-            "Further meters, where there is an effect. {}",
-            number::units(&meters)
-        )
+        let meters: BTreeSet<Meter> = self.further().iter().map(|(_, of)| of.meter).collect();
+        let units = number::units(&meters.into_iter().collect::<Vec<_>>());
+        format!("Further meters, where there is an effect. {units}")
     }
 
     fn row(
@@ -497,8 +487,7 @@ impl<'a> View<'a> {
         {
             notes.push(agreement.words().to_owned());
         }
-        let places = self.columns.first().map_or(2, |column| column.1);
-        if let Some(words) = main.and_then(|effect| tail::describe(effect, places)) {
+        if let Some(words) = main.and_then(|effect| tail::describe(effect, self.places())) {
             // It comes first, as the agreement with instructions is about the typical time.
             notes.insert(0, words);
         }
@@ -549,14 +538,13 @@ impl<'a> View<'a> {
             notes.push(not_called(effect).to_owned());
         }
         if effect.verdict == Verdict::NoTypicalEffect {
-            let places = self.columns.first().map_or(2, |column| column.1);
-            notes.extend(tail::not_determined(effect, places));
+            notes.extend(tail::not_determined(effect, self.places()));
         }
         if unclear {
             notes.push(match effect.minimum_detectable {
                 Some(smallest) => {
-                    let places = self.columns.first().map_or(2, |column| column.1);
-                    let smallest = number::plain(effect.meter.shown(smallest).abs(), places);
+                    let smallest = effect.meter.shown(smallest).abs();
+                    let smallest = number::plain(smallest, self.places());
                     format!("minimum detectable effect {smallest} %")
                 }
                 None => no_interval(effect).to_owned(),
@@ -650,27 +638,12 @@ fn excluding_zero(effects: &[Effect], suite: &Effect) -> Option<String> {
         .filter(|of| of.leaves_out_zero() && !of.is_stale())
         .map(|of| of.workload.as_str())
         .collect();
-    let more = match found.len().saturating_sub(MOST_ON_A_ROW) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
     let is_named = suite.workload == SUITE && !found.is_empty();
-    let named = found.iter().take(MOST_ON_A_ROW).copied();
-    let named = named.collect::<Vec<_>>().join(", ");
-    is_named.then(|| format!("by itself, {named}{more} excludes 0"))
+    is_named.then(|| format!("by itself, {} excludes 0", listed(&found, MOST_ON_A_ROW)))
 }
 
 /// The most workloads that the sentence about unexecuted patches names for each patch.
 const MOST_NAMED: usize = 6;
-
-fn shown(attribution: &Attribution, meter: Meter) -> impl Iterator<Item = &Effect> {
-    attribution
-        .patches
-        .iter()
-        .flat_map(|patch| &patch.effects)
-        .chain(&attribution.total)
-        .filter(move |effect| effect.meter == meter)
-}
 
 /// Finds the effect of a kind on one workload and meter.
 pub(super) fn effect_on<'e>(
@@ -688,13 +661,8 @@ pub(super) fn effect_on<'e>(
 fn on_single_workloads(effect: &Effect) -> Option<String> {
     let cells = effect.cells.as_ref()?;
     let part = |word: &str, names: &[String], of: Verdict| {
-        let (named, more) = names.split_at(names.len().min(MOST_ON_A_ROW));
-        let more = match more.len() {
-            0 => String::new(),
-            count => format!(" and {count} more"),
-        };
         let adds = !names.is_empty() && cells.own != of;
-        adds.then(|| format!("{word} on {}{more}", named.join(", ")))
+        adds.then(|| format!("{word} on {}", listed(names, MOST_ON_A_ROW)))
     };
     let parts = [
         part("faster", &cells.faster, Verdict::Faster),

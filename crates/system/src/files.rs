@@ -67,7 +67,7 @@ pub fn check_trusted(path: &Path) -> Result<()> {
         _ => return Ok(()),
     };
     let fault = format!(
-        "{} {why}, so that what it holds may be somebody else's",
+        "{} {why}, so another user may have written its content",
         path.display()
     );
     Err(Error::usage(fault))
@@ -89,7 +89,7 @@ pub fn make_private(path: &Path) -> Result<()> {
     let found = std::fs::symlink_metadata(path).map_err(|e| Error::io("read", path, &e))?;
     if !found.is_dir() || found.uid() != rustix::process::geteuid().as_raw() {
         let fault = format!(
-            "{} belongs to another user, who could read and replace what is in it",
+            "{} belongs to another user, who could read and replace its content",
             path.display()
         );
         return Err(Error::usage(fault)

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use perfquilt_system::process::find_program;
 
-/// How deep links inside a server's folder are looked for.
+/// Maximum depth of the search for links inside a server's folder.
 const DEPTH: usize = 3;
 /// What the kernel adds to the path of a file that was removed or replaced.
 const GONE: &str = " (deleted)";

@@ -13,6 +13,7 @@ use perfquilt_model::error::Kind;
 use perfquilt_model::progress::{Silent, Step};
 use perfquilt_system::locks;
 use perfquilt_system::process::Command;
+use perfquilt_testkit::eventually;
 
 /// A scratch folder, logs beside it, and an adapter for the script `server`.
 struct World {
@@ -74,18 +75,6 @@ impl World {
 
 fn alive(pid: u32) -> bool {
     Path::new(&format!("/proc/{pid}")).exists()
-}
-
-/// Waits until `condition` holds, at most a few seconds.
-fn eventually(mut condition: impl FnMut() -> bool) -> bool {
-    let started = Instant::now();
-    while started.elapsed() < Duration::from_secs(10) {
-        if condition() {
-            return true;
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    false
 }
 
 const SERVE: &str = r#"echo "$GREETING"; touch "$0"; exec sleep 600"#;

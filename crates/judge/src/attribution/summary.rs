@@ -32,6 +32,12 @@ impl Attribution {
         .filter(|(_, value)| !value.is_empty())
     }
 
+    /// Returns the effects of the patches and the total, on all meters and workloads.
+    pub fn series_effects(&self) -> impl Iterator<Item = &Effect> {
+        let patches = self.patches.iter().flat_map(|patch| &patch.effects);
+        patches.chain(&self.total)
+    }
+
     /// Returns the meter that verdicts refer to: time if it was read, otherwise the first meter.
     pub fn main_meter(&self) -> Option<Meter> {
         self.margins.keys().next().copied()
@@ -163,9 +169,8 @@ impl Attribution {
 
     /// Iterates over the effects of the patches, of the series and of the control.
     pub(super) fn effects(&self) -> impl Iterator<Item = &Effect> {
-        let patches = self.patches.iter().flat_map(|patch| &patch.effects);
         let control = self.noise.control.iter().map(|control| &control.effect);
-        patches.chain(&self.total).chain(control)
+        self.series_effects().chain(control)
     }
 
     /// Returns whether any effect compares points that share no block.

@@ -9,11 +9,9 @@ use crate::document::{
     sentence,
 };
 use crate::escape::address;
-use crate::functions;
-use crate::method::commands;
 use crate::nouns::point_name;
 use crate::number;
-use crate::report;
+use crate::report::{self, Content, EffectRows, Form};
 use crate::text::capital;
 use crate::view::{EffectRow, Label, SeparateEffects, View};
 use perfquilt_judge::attribution::{Attribution, SUITE};
@@ -46,13 +44,16 @@ pub(super) fn sections(
         "" => String::new(),
         answer => format!("\n{answer}\n"),
     };
+    let content = view.map(|view| Content {
+        checkout: checkout(&notice.subject),
+        ..Content::new(view, Form::Comment)
+    });
     let measured = |rank, of: &dyn Fn(&View<'_>) -> Vec<Node>| {
         Section::new(rank, view.map_or(String::new(), |view| written(&of(view))))
     };
-    let of_view = |rank, of: &dyn Fn(&View<'_>) -> Option<Node>| {
-        measured(rank, &|view| of(view).into_iter().collect())
-    };
-    vec![
+    let shown = content.iter().flat_map(Content::sections);
+    let mut shown = shown.map(|(rank, nodes)| Section::new(rank, written(&nodes)));
+    [
         Section::new(0, render(&[heading], 2)),
         Section::new(1, written(&activity(notice))),
         Section::new(1, answer),
@@ -61,19 +62,14 @@ pub(super) fn sections(
         Section::new(2, written(&failures(notice.failures))),
         measured(2, &legend),
         measured(4, &report::provenance),
-        measured(5, &report::single_workloads),
-        Section::new(2, bisection(notice)),
-        of_view(7, &report::separately),
-        of_view(12, &|view| {
-            report::workloads(view).filter(|_| view.has_suite())
-        }),
-        of_view(8, &|view| functions::in_short(view.attribution)),
-        of_view(9, &|view| report::noise(view.attribution)),
-        of_view(10, &|view| report::method(view.attribution)),
-        of_view(11, &|view| report::builds(view.attribution)),
-        of_view(6, &|view| reproduce(notice, view)),
-        Section::new(1, written(&[links(&notice.subject)])),
     ]
+    .into_iter()
+    // The effects on single workloads.
+    .chain(shown.next())
+    .chain([Section::new(2, bisection(notice))])
+    .chain(shown)
+    .chain([Section::new(1, written(&[links(&notice.subject)]))])
+    .collect()
 }
 
 /// Writes nodes as a section, which begins with a blank line.
@@ -90,13 +86,6 @@ fn legend(view: &View<'_>) -> Vec<Node> {
         .into_iter()
         .chain(report::warnings(view.attribution))
         .collect()
-}
-
-/// Returns the commands that repeat the measurement.
-fn reproduce(notice: &Notice<'_>, view: &View<'_>) -> Option<Node> {
-    let mut lines = checkout(&notice.subject);
-    lines.extend(commands(view.attribution, "markdown", true));
-    report::reproduce(lines)
 }
 
 /// Returns the last line of a shortened comment, which says where the whole report is.
@@ -225,8 +214,13 @@ fn main_table(view: &View<'_>) -> Section {
         .collect();
     let all: Vec<&EffectRow<'_>> = rows.iter().collect();
     let write = |rows: &[&EffectRow<'_>]| {
-        let about = format!("Effect of each {}", view.nouns().one);
-        let table = report::columns(about, &heads, view.nouns().one, rows);
+        let noun = view.nouns().one;
+        let table = EffectRows {
+            noun,
+            heads: &heads,
+            rows,
+        };
+        let table = table.table(&format!("Effect of each {noun}"), Form::Comment);
         let left_out = all.len() - rows.len();
         let words = (left_out > 0)
             .then(|| paragraph(format!("{left_out} further rows are left out here.")));

@@ -7,6 +7,7 @@ use perfquilt_judge::attribution::{EffectKind, PatchEffects, Verdict};
 use perfquilt_judge::bisect::Conclusion;
 use perfquilt_model::comment::MeasurementStatus;
 use perfquilt_model::error;
+use perfquilt_model::point::Point;
 
 /// Returns the status of `notice`.
 pub(super) fn status(notice: &Notice<'_>, view: Option<&View<'_>>) -> MeasurementStatus {
@@ -24,17 +25,10 @@ pub(super) fn status(notice: &Notice<'_>, view: Option<&View<'_>>) -> Measuremen
     };
     if patches(view).any(|row| row.verdict == "failed")
         || !attribution.failed_workloads.is_empty()
-        || attribution
-            .failed
-            .contains_key(&perfquilt_model::point::Point::BASE)
+        || attribution.failed.contains_key(&Point::BASE)
     {
         return MeasurementStatus::Failed;
     }
-    let total = attribution
-        .main_meter()
-        .and_then(|meter| attribution.main_effect(&attribution.total, EffectKind::Total, meter))
-        .filter(|effect| !effect.is_stale());
-    let verdict = total.map(|effect| effect.verdict);
     if attribution.is_regression()
         || !attribution.patches_with_new_failures().is_empty()
         || patches(view).any(|row| row.no_longer_helps)
@@ -51,6 +45,11 @@ pub(super) fn status(notice: &Notice<'_>, view: Option<&View<'_>>) -> Measuremen
     {
         return MeasurementStatus::Unfinished;
     }
+    let total = attribution
+        .main_meter()
+        .and_then(|meter| attribution.main_effect(&attribution.total, EffectKind::Total, meter))
+        .filter(|effect| !effect.is_stale());
+    let verdict = total.map(|effect| effect.verdict);
     match verdict.or_else(|| of_servers(view)) {
         // A patch that no server has is not known to have no effect.
         Some(Verdict::NoEffect) if patches(view).any(|row| row.verdict == NOT_IN_SERVER) => {
@@ -121,29 +120,20 @@ pub(super) fn title(notice: &Notice<'_>, view: Option<&View<'_>>) -> String {
     let worse = matching(view, |row| {
         !slower_rows.contains(&row.verdict) && row.no_longer_helps
     });
-    let nouns = view.nouns();
-    let mut but = Vec::new();
-    if let Some((patches, verb)) = patch_list(nouns, &slower, "is", "are") {
-        but.push(format!("{patches} {verb} slower"));
-    }
-    if let Some((patches, verb)) = patch_list(nouns, &partly, "is", "are") {
-        but.push(format!("{patches} {verb} slower on some workloads"));
-    }
-    if let Some((patches, _)) = patch_list(nouns, &worse, "", "") {
-        let verb = if worse.len() == 1 {
-            "no longer helps"
-        } else {
-            "no longer help"
-        };
-        but.push(format!("{patches} {verb}"));
-    }
     let broken = view.attribution.patches_with_new_failures();
-    if let Some((patches, verb)) = patch_list(nouns, &broken, "makes", "make") {
-        but.push(format!("{patches} {verb} tests fail"));
-    }
-    if let Some((patches, _)) = patch_list(nouns, &failed, "", "") {
-        but.push(format!("{patches} failed"));
-    }
+    let but = [
+        (slower, "is slower", "are slower"),
+        (
+            partly,
+            "is slower on some workloads",
+            "are slower on some workloads",
+        ),
+        (worse, "no longer helps", "no longer help"),
+        (broken, "makes tests fail", "make tests fail"),
+        (failed, "failed", "failed"),
+    ];
+    let but = but.map(|(numbers, one, more)| said_of(view.nouns(), &numbers, one, more));
+    let but: Vec<String> = but.into_iter().flatten().collect();
     if but.is_empty() {
         title
     } else {
@@ -177,23 +167,17 @@ fn matching(view: &View<'_>, which: impl Fn(&EffectRow<'_>) -> bool) -> Vec<usiz
         .collect()
 }
 
-/// Names patches by number, with the verb for one or several: `patch 3`, `patches 3 and 5`, `7 patches`. `None` for
-/// none.
-fn patch_list(
-    nouns: &Nouns,
-    numbers: &[usize],
-    one: &'static str,
-    more: &'static str,
-) -> Option<(String, &'static str)> {
+/// Says something of patches, which it names by number: `patch 3 failed`, `patches 3 and 5 failed`, `7 patches failed`.
+/// `None` for none.
+fn said_of(nouns: &Nouns, numbers: &[usize], one: &str, more: &str) -> Option<String> {
     Some(match numbers {
         [] => return None,
-        [number] => (format!("{} {number}", nouns.one), one),
+        [number] => format!("{} {number} {one}", nouns.one),
         [first @ .., last] if numbers.len() <= 4 => {
             let first: Vec<String> = first.iter().map(ToString::to_string).collect();
-            let first = first.join(", ");
-            (format!("{} {first} and {last}", nouns.many), more)
+            format!("{} {} and {last} {more}", nouns.many, first.join(", "))
         }
-        many => (format!("{} {}", many.len(), nouns.many), more),
+        all => format!("{} {} {more}", all.len(), nouns.many),
     })
 }
 

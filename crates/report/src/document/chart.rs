@@ -52,33 +52,26 @@ pub(crate) enum Ink {
 }
 
 impl Ink {
-    const ALL: [(Ink, &'static str); 11] = [
-        (Ink::Text, "text"),
-        (Ink::Line, "soft"),
-        (Ink::Grid, "grid"),
-        (Ink::Good, "good"),
-        (Ink::Bad, "bad"),
-        (Ink::Quiet, "quiet"),
-        (Ink::Open, "open"),
-        (Ink::First, "first"),
-        (Ink::Second, "second"),
-        (Ink::Third, "third"),
-        (Ink::Fourth, "fourth"),
+    /// The names of their variables in `style.css`, in the order of the inks.
+    const NAMES: [&'static str; 11] = [
+        "text", "soft", "grid", "good", "bad", "quiet", "open", "first", "second", "third",
+        "fourth",
     ];
 
     /// Returns the name of its variable in `style.css`.
     pub(crate) fn name(self) -> &'static str {
-        Ink::ALL
-            .iter()
-            .find(|(ink, _)| *ink == self)
-            .map_or("text", |(_, name)| name)
+        Ink::NAMES[self as usize]
     }
 
     /// Returns the placeholder colour that [`finished`] replaces by the variable.
     fn color(self) -> RGBColor {
-        let place = Ink::ALL.iter().position(|(ink, _)| *ink == self);
-        RGBColor(1, 254, u8::try_from(place.unwrap_or(0)).unwrap_or(0))
+        placeholder(self as usize)
     }
+}
+
+#[allow(clippy::cast_possible_truncation)]
+fn placeholder(place: usize) -> RGBColor {
+    RGBColor(1, 254, place as u8)
 }
 
 /// A mark in a row of a drawing. Offsets are pixels below the middle of the row.
@@ -148,7 +141,8 @@ impl Chart {
             ChartContent::Series(across, shown) => series(across, unit, shown),
             ChartContent::Shares(across, rarest, shown) => shares(across, unit, *rarest, shown),
         };
-        Ok(svg?.map(|svg| finished(&svg, &clean(&self.about))))
+        let svg = svg.map_err(|error| Error::internal(format!("cannot draw: {error}")))?;
+        Ok(svg.map(|svg| finished(&svg, &clean(&self.about))))
     }
 }
 
@@ -159,7 +153,7 @@ pub(crate) fn axis(meters: &[Meter]) -> String {
 }
 
 /// Returns the mark of an estimate, a square for [`Ink::Second`], and the line of its interval.
-pub(crate) fn estimate_marks(of: &ShownChange, dy: i32, ink: Ink) -> Vec<Mark> {
+fn estimate_marks(of: &ShownChange, dy: i32, ink: Ink) -> Vec<Mark> {
     let percent = |fraction: f64| 100.0 * fraction;
     let line = of
         .ends()
@@ -170,6 +164,34 @@ pub(crate) fn estimate_marks(of: &ShownChange, dy: i32, ink: Ink) -> Vec<Mark> {
         _ => Mark::Dot(at, dy, ink),
     };
     line.into_iter().chain([mark]).collect()
+}
+
+/// Returns a row of changes below each other, each in its colour and with its interval.
+pub(crate) fn changes_row(
+    label: String,
+    changes: &[Option<ShownChange>],
+    inks: &[Ink],
+) -> ChartRow {
+    let count = i32::try_from(changes.len().min(inks.len())).unwrap_or(1);
+    let places = (-3 * (count - 1)..).step_by(6);
+    let marks = places.zip(changes.iter().zip(inks));
+    let marks = marks.filter_map(|(dy, (of, ink))| Some(estimate_marks(of.as_ref()?, dy, *ink)));
+    ChartRow {
+        label,
+        marks: marks.flatten().collect(),
+    }
+}
+
+/// Returns bars that stand behind each other, from 0 on, for lengths with their colours.
+pub(crate) fn stacked(lengths: impl IntoIterator<Item = (f64, Ink)>) -> Vec<Mark> {
+    let mut from = 0.0;
+    let lengths = lengths.into_iter().filter(|(length, _)| *length > 0.0);
+    let bars = lengths.map(|(length, ink)| {
+        let ends = (from, from + length);
+        from += length;
+        Mark::Bar(ends, 12, ink)
+    });
+    bars.collect()
 }
 
 /// The ends of a mark or interval: from, to.
@@ -191,8 +213,11 @@ pub(crate) struct ChartRow {
     pub(crate) marks: Vec<Mark>,
 }
 
+/// What drawing returns.
+type Drawn<T> = std::result::Result<T, DrawingAreaErrorKind<std::io::Error>>;
+
 /// Draws rows over an axis that includes the ends `least`.
-fn rows(unit: &str, rows: &[ChartRow], least: Option<Ends>) -> Result<Option<String>> {
+fn rows(unit: &str, rows: &[ChartRow], least: Option<Ends>) -> Drawn<Option<String>> {
     let ends = || rows.iter().flat_map(|row| row.marks.iter());
     let range = span(ends().map(|mark| mark.ends()).chain(least));
     let Some(range) = range.filter(|_| ends().next().is_some()) else {
@@ -206,8 +231,7 @@ fn rows(unit: &str, rows: &[ChartRow], least: Option<Ends>) -> Result<Option<Str
             .margin_right(RIGHT)
             .x_label_area_size(BOTTOM)
             .y_label_area_size(LABELS)
-            .build_cartesian_2d(range.clone(), 0.0..f64::from(count))
-            .map_err(failed)?;
+            .build_cartesian_2d(range.clone(), 0.0..f64::from(count))?;
         let inside = range.start..range.end;
         mesh(&mut chart, unit, None)?;
         let place = |value: f64, row: usize| -> (i32, i32) {
@@ -220,14 +244,14 @@ fn rows(unit: &str, rows: &[ChartRow], least: Option<Ends>) -> Result<Option<Str
             let bottom = place(0.0, rows.len().saturating_sub(1));
             let half = i32::try_from(ROW / 2).unwrap_or(0);
             let ends = vec![(top.0, top.1 - half), (bottom.0, bottom.1 + half)];
-            draw(root, PathElement::new(ends, Ink::Line.color()))?;
+            root.draw(&PathElement::new(ends, Ink::Line.color()))?;
         }
         let style = letters(HPos::Right);
         for (number, row) in rows.iter().take(count as usize).enumerate() {
             let (_, y) = place(range.start, number);
             let at = (i32::try_from(LABELS).unwrap_or(0) - 6, y);
             let label = fit(&clean(&row.label), LETTERS);
-            draw(root, Text::new(label, at, style.clone()))?;
+            root.draw(&Text::new(label, at, style.clone()))?;
             for mark in &row.marks {
                 one(root, *mark, &|value| place(value, number))?;
             }
@@ -240,17 +264,17 @@ fn rows(unit: &str, rows: &[ChartRow], least: Option<Ends>) -> Result<Option<Str
 type Root<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// Returns what `draw` draws in an area of this size.
-fn drawn(size: (u32, u32), draw: impl FnOnce(&Root<'_>) -> Result<()>) -> Result<String> {
+fn drawn(size: (u32, u32), draw: impl FnOnce(&Root<'_>) -> Drawn<()>) -> Drawn<String> {
     let mut svg = String::new();
     {
         let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
         draw(&root)?;
-        root.present().map_err(failed)?;
+        root.present()?;
     }
     Ok(svg)
 }
 
-fn one(root: &Root<'_>, mark: Mark, place: &dyn Fn(f64) -> (i32, i32)) -> Result<()> {
+fn one(root: &Root<'_>, mark: Mark, place: &dyn Fn(f64) -> (i32, i32)) -> Drawn<()> {
     match mark {
         Mark::Bar((from, to), height, ink) => {
             let half = i32::try_from(height / 2).unwrap_or(0);
@@ -258,7 +282,7 @@ fn one(root: &Root<'_>, mark: Mark, place: &dyn Fn(f64) -> (i32, i32)) -> Result
             // Even the smallest bar is one pixel wide.
             let x1 = if x0 == x1 { x0 + 1 } else { x1 };
             let corners = [(x0.min(x1), y - half), (x0.max(x1), y + half)];
-            draw(root, Rectangle::new(corners, ink.color().filled()))
+            root.draw(&Rectangle::new(corners, ink.color().filled()))
         }
         Mark::Whisker((low, high), dy, ink) => {
             let ((x0, y), (x1, _)) = (place(low), place(high));
@@ -268,35 +292,25 @@ fn one(root: &Root<'_>, mark: Mark, place: &dyn Fn(f64) -> (i32, i32)) -> Result
                 vec![(x0, y - 3), (x0, y + 3)],
                 vec![(x1, y - 3), (x1, y + 3)],
             ] {
-                draw(root, PathElement::new(ends, ink.color().stroke_width(1)))?;
+                root.draw(&PathElement::new(ends, ink.color().stroke_width(1)))?;
             }
             Ok(())
         }
         Mark::Dot(at, dy, ink) => {
             let (x, y) = place(at);
-            draw(root, Circle::new((x, y + dy), 4, ink.color().filled()))
+            root.draw(&Circle::new((x, y + dy), 4, ink.color().filled()))
         }
         Mark::Square(at, dy, ink) => {
             let (x, y) = place(at);
             let corners = [(x - 3, y + dy - 3), (x + 3, y + dy + 3)];
-            draw(root, Rectangle::new(corners, ink.color().filled()))
+            root.draw(&Rectangle::new(corners, ink.color().filled()))
         }
         Mark::Tick(at, ink) => {
             let (x, y) = place(at);
             let ends = vec![(x, y - 7), (x, y + 7)];
-            draw(root, PathElement::new(ends, ink.color().stroke_width(2)))
+            root.draw(&PathElement::new(ends, ink.color().stroke_width(2)))
         }
     }
-}
-
-fn draw<'a, 'b>(
-    root: &Root<'a>,
-    element: impl IntoDynElement<'b, SVGBackend<'a>, (i32, i32)>,
-) -> Result<()>
-where
-    'a: 'b,
-{
-    root.draw(&element.into_dyn()).map_err(failed)
 }
 
 /// Returns a chart with room for the labels of both axes.
@@ -320,7 +334,7 @@ pub(crate) struct Series {
     pub(crate) points: Vec<(f64, f64, Option<Ends>)>,
 }
 
-fn series(across: &str, unit: &str, shown: &[Series]) -> Result<Option<String>> {
+fn series(across: &str, unit: &str, shown: &[Series]) -> Drawn<Option<String>> {
     let all = || shown.iter().flat_map(|one| &one.points);
     let places = span(all().map(|(at, ..)| (*at - 0.5, *at + 0.5)));
     let Some(places) = places else {
@@ -331,29 +345,27 @@ fn series(across: &str, unit: &str, shown: &[Series]) -> Result<Option<String>> 
         return Ok(None);
     };
     drawn((WIDTH, HEIGHT), |root| {
-        let mut chart = framed(root)
-            .build_cartesian_2d(places.clone(), values)
-            .map_err(failed)?;
+        let mut chart = framed(root).build_cartesian_2d(places.clone(), values)?;
         mesh(&mut chart, across, Some(unit))?;
         let zero = [(places.start, 0.0), (places.end, 0.0)];
         let line = LineSeries::new(zero, Ink::Line.color());
-        chart.draw_series(line).map_err(failed)?;
+        chart.draw_series(line)?;
         for one in shown {
             let color = one.ink.color();
             if one.joined {
                 let points = one.points.iter().map(|(at, value, _)| (*at, *value));
                 let line = LineSeries::new(points, color.stroke_width(1));
-                chart.draw_series(line).map_err(failed)?;
+                chart.draw_series(line)?;
             }
             for (at, value, interval) in &one.points {
                 if let Some((low, high)) = interval {
                     let ends = vec![(*at, *low), (*at, *high)];
                     let line = PathElement::new(ends, color.stroke_width(1));
-                    chart.plotting_area().draw(&line).map_err(failed)?;
+                    chart.plotting_area().draw(&line)?;
                 }
                 if !one.joined {
                     let dot = Circle::new((*at, *value), 3, color.filled());
-                    chart.plotting_area().draw(&dot).map_err(failed)?;
+                    chart.plotting_area().draw(&dot)?;
                 }
             }
         }
@@ -370,7 +382,7 @@ pub(crate) struct Curve {
     pub(crate) points: Vec<(f64, f64)>,
 }
 
-fn shares(across: &str, unit: &str, rarest: f64, curves: &[Curve]) -> Result<Option<String>> {
+fn shares(across: &str, unit: &str, rarest: f64, curves: &[Curve]) -> Drawn<Option<String>> {
     let reached = curves.iter().flat_map(|curve| &curve.points);
     let reached = reached.filter(|(_, share)| *share >= rarest);
     let Some(ends) = span(reached.map(|(ratio, _)| (ratio.log2(), ratio.log2()))) else {
@@ -378,9 +390,7 @@ fn shares(across: &str, unit: &str, rarest: f64, curves: &[Curve]) -> Result<Opt
     };
     let ends = ends.start.max(-1.0)..ends.end.max(1.0);
     drawn((WIDTH, HEIGHT), |root| {
-        let mut chart = framed(root)
-            .build_cartesian_2d(ends.clone(), rarest.log10()..0.0)
-            .map_err(failed)?;
+        let mut chart = framed(root).build_cartesian_2d(ends.clone(), rarest.log10()..0.0)?;
         let whole = |value: &f64| Some(*value).filter(|value| is_whole(*value));
         let ratio =
             |value: &f64| whole(value).map_or(String::new(), |of| format!("{} ×", of.exp2()));
@@ -399,14 +409,13 @@ fn shares(across: &str, unit: &str, rarest: f64, curves: &[Curve]) -> Result<Opt
             .y_labels(5)
             .y_label_formatter(&share)
             .y_desc(unit)
-            .draw()
-            .map_err(failed)?;
+            .draw()?;
         for curve in curves {
             let points = curve.points.iter();
             let points = points.map(|(ratio, share)| (ratio.log2(), share.log10()));
             let inside = points.filter(|(ratio, _)| *ratio >= ends.start);
             let line = LineSeries::new(inside, curve.ink.color().stroke_width(2));
-            chart.draw_series(line).map_err(failed)?;
+            chart.draw_series(line)?;
         }
         Ok(())
     })
@@ -421,7 +430,7 @@ fn is_whole(value: f64) -> bool {
 type Plot<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
 /// Draws grid, axes and their labels; without `values`, the label of the vertical axis, that axis is left out.
-fn mesh(chart: &mut Plot<'_, '_>, across: &str, values: Option<&str>) -> Result<()> {
+fn mesh(chart: &mut Plot<'_, '_>, across: &str, values: Option<&str>) -> Drawn<()> {
     let (x, y) = (chart.x_range(), chart.y_range());
     let whole = values.is_some();
     let across_label = move |value: &f64| {
@@ -450,7 +459,6 @@ fn mesh(chart: &mut Plot<'_, '_>, across: &str, values: Option<&str>) -> Result<
             .draw(),
         None => mesh.disable_y_axis().disable_y_mesh().draw(),
     }
-    .map_err(failed)
 }
 
 /// Returns the text style of all drawings; the backend divides font sizes by 1.24.
@@ -497,8 +505,8 @@ fn span(ends: impl Iterator<Item = Ends>) -> Option<Range<f64>> {
 /// Replaces colours by the page's variables, removes redundant attributes, and adds the label for screen readers.
 fn finished(svg: &str, about: &str) -> String {
     let mut text = svg.to_owned();
-    for (ink, name) in Ink::ALL {
-        let RGBColor(r, g, b) = ink.color();
+    for (place, name) in Ink::NAMES.iter().enumerate() {
+        let RGBColor(r, g, b) = placeholder(place);
         text = text.replace(
             &format!("\"#{r:02X}{g:02X}{b:02X}\""),
             &format!("\"var(--{name})\""),
@@ -524,10 +532,6 @@ fn finished(svg: &str, about: &str) -> String {
         }
         None => text,
     }
-}
-
-fn failed<E: std::error::Error + Send + Sync>(error: DrawingAreaErrorKind<E>) -> Error {
-    Error::internal(format!("cannot draw: {error}"))
 }
 
 #[cfg(test)]

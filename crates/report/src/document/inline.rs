@@ -11,14 +11,21 @@ const NAME: char = '\u{1}';
 const LITERAL: char = '\u{2}';
 const END: char = '\u{3}';
 
-/// Returns the caption of a drawing of estimates: keys of colours, and what the marks are.
-pub(crate) fn estimates<'k>(keys: impl IntoIterator<Item = (Ink, &'k str)>) -> Text {
+/// Returns the caption of a drawing: keys of colours, each with whether its marks are round, and what there is to say.
+pub(crate) fn keys<'k>(
+    keys: impl IntoIterator<Item = (Ink, bool, &'k str)>,
+    words: impl Into<Text>,
+) -> Text {
     let keys = keys.into_iter();
-    let keys = keys.map(|(ink, words)| key(ink, ink != Ink::Second, words));
-    Text::joined(
-        keys.chain([". Marks are estimates, lines their intervals.".into()]),
-        "",
-    )
+    let keys = keys.map(|(ink, is_round, words)| key(ink, is_round, words));
+    Text::joined(keys.chain([words.into()]), "")
+}
+
+/// Returns the caption of a drawing of estimates: keys of colours, and what the marks are.
+pub(crate) fn estimates<'k>(colours: impl IntoIterator<Item = (Ink, &'k str)>) -> Text {
+    let colours = colours.into_iter();
+    let colours = colours.map(|(ink, words)| (ink, ink != Ink::Second, words));
+    keys(colours, ". Marks are estimates, lines their intervals.")
 }
 
 /// Marks a name within a sentence: code on pages and in Markdown, as it is on a terminal.

@@ -19,8 +19,10 @@ mod tests;
 use perfquilt_model::error::Result;
 
 pub(crate) use chart::{Chart, Ink};
-pub(crate) use inline::{Figure, Inline, Target, Text, estimates, key, literal, name, sentence};
-pub(crate) use table::{Cell, Column, Table, table};
+pub(crate) use inline::{
+    Figure, Inline, Target, Text, estimates, key, keys, literal, name, sentence,
+};
+pub(crate) use table::{Cell, Table, TableBuilder, table};
 
 /// A document in no format yet.
 #[derive(Debug, Clone, Default)]
@@ -179,9 +181,9 @@ impl<T: Into<Text>> From<T> for Item {
 }
 
 impl Item {
-    /// Adds a line below the text.
-    pub(crate) fn below(mut self, text: impl Into<Text>) -> Self {
-        self.below.push(text.into());
+    /// Adds lines below the text.
+    pub(crate) fn below(mut self, texts: impl IntoIterator<Item = impl Into<Text>>) -> Self {
+        self.below.extend(texts.into_iter().map(Into::into));
         self
     }
 }
@@ -215,9 +217,33 @@ pub(crate) fn section(
     id: &'static str,
     title: impl Into<Text>,
     nodes: impl IntoIterator<Item = Node>,
-) -> Option<Node> {
+) -> Vec<Node> {
+    folded(Folding::Folded, id, title, nodes)
+}
+
+/// Returns a part of a page, which is shown where `folding` says; nothing if it has no content.
+pub(crate) fn folded(
+    folding: Folding,
+    id: &'static str,
+    title: impl Into<Text>,
+    nodes: impl IntoIterator<Item = Node>,
+) -> Vec<Node> {
     let nodes: Vec<Node> = nodes.into_iter().collect();
-    (!nodes.is_empty()).then(|| Node::Section(id, Folding::Folded, title.into(), nodes))
+    match nodes.len() {
+        0 => nodes,
+        _ => vec![Node::Section(id, folding, title.into(), nodes)],
+    }
+}
+
+/// Returns a part of a page with drawings below a sentence about them; nothing if there are none.
+pub(crate) fn drawn(
+    id: &'static str,
+    title: impl Into<Text>,
+    about: impl Into<Text>,
+    all: impl IntoIterator<Item = Drawing>,
+) -> Vec<Node> {
+    let all = drawings(all).map(|all| [paragraph(about), all]);
+    section(id, title, all.into_iter().flatten())
 }
 
 /// Returns drawings beside each other; nothing if there are none.

@@ -15,7 +15,7 @@ pub(crate) struct Table {
 
 /// A column: its head, and how its cells stand.
 #[derive(Debug, Clone)]
-pub(crate) struct Column {
+pub(super) struct Column {
     pub(super) head: Text,
     pub(super) kind: ColumnKind,
     /// Whether a terminal without room for it leaves it out.
@@ -37,7 +37,7 @@ pub(super) enum ColumnKind {
 
 /// A row.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Row {
+pub(super) struct Row {
     pub(super) cells: Vec<Cell>,
     /// Whether it sums up the rows before it.
     pub(super) is_total: bool,
@@ -54,79 +54,127 @@ pub(crate) struct Cell {
     pub(super) remark: Text,
 }
 
-/// Returns a table with these columns and rows; `about` says what it shows.
-pub(crate) fn table<R: IntoIterator<Item = Cell>>(
-    about: impl Into<String>,
-    columns: impl IntoIterator<Item = Column>,
-    rows: impl IntoIterator<Item = R>,
-) -> Node {
-    let mut table = Table::new(about, columns);
-    for row in rows {
-        table.row(row);
-    }
-    Node::Table(table)
+/// A table in the making. Each column is declared in one place: its head, how its cells stand, and its cell in a row `R`.
+pub(crate) struct TableBuilder<R> {
+    rows: Vec<R>,
+    table: Table,
 }
 
-impl Table {
-    /// Returns a table without rows; `about` says what it shows.
-    pub(crate) fn new(about: impl Into<String>, columns: impl IntoIterator<Item = Column>) -> Self {
-        Table {
-            about: about.into(),
-            columns: columns.into_iter().collect(),
-            ..Table::default()
+/// Begins a table with one row for each of `rows`; `about` says what it shows.
+pub(crate) fn table<R>(
+    about: impl Into<String>,
+    rows: impl IntoIterator<Item = R>,
+) -> TableBuilder<R> {
+    let rows: Vec<R> = rows.into_iter().collect();
+    let table = Table {
+        about: about.into(),
+        rows: rows.iter().map(|_| Row::default()).collect(),
+        ..Table::default()
+    };
+    TableBuilder { rows, table }
+}
+
+impl<R> TableBuilder<R> {
+    /// Adds a column of figures.
+    pub(crate) fn figures<C: Into<Cell>>(
+        self,
+        head: impl Into<Text>,
+        cell: impl Fn(&R) -> C,
+    ) -> Self {
+        self.column(ColumnKind::Figures, head.into(), cell)
+    }
+
+    /// Adds a column of words, which stay whole.
+    pub(crate) fn words<C: Into<Cell>>(
+        self,
+        head: impl Into<Text>,
+        cell: impl Fn(&R) -> C,
+    ) -> Self {
+        self.column(ColumnKind::Words, head.into(), cell)
+    }
+
+    /// Adds a column of names; the first one names the rows.
+    pub(crate) fn names<C: Into<Cell>>(
+        self,
+        head: impl Into<Text>,
+        cell: impl Fn(&R) -> C,
+    ) -> Self {
+        self.column(ColumnKind::Names, head.into(), cell)
+    }
+
+    /// Adds the last column, of sentences.
+    pub(crate) fn prose<C: Into<Cell>>(
+        self,
+        head: impl Into<Text>,
+        cell: impl Fn(&R) -> C,
+    ) -> Self {
+        self.column(ColumnKind::Prose, head.into(), cell)
+    }
+
+    fn column<C: Into<Cell>>(
+        mut self,
+        kind: ColumnKind,
+        head: Text,
+        cell: impl Fn(&R) -> C,
+    ) -> Self {
+        for (row, of) in self.table.rows.iter_mut().zip(&self.rows) {
+            row.cells.push(cell(of).into());
         }
+        self.table.columns.push(Column {
+            head,
+            kind,
+            is_optional: false,
+        });
+        self
+    }
+
+    /// Says whether a terminal without room leaves the last column out.
+    pub(crate) fn optional(mut self, is_optional: bool) -> Self {
+        if let Some(last) = self.table.columns.last_mut() {
+            last.is_optional = is_optional;
+        }
+        self
+    }
+
+    /// Removes the last column unless it is `shown`.
+    pub(crate) fn only_if(mut self, shown: bool) -> Self {
+        if !shown {
+            self.table.columns.pop();
+            for row in &mut self.table.rows {
+                row.cells.pop();
+            }
+        }
+        self
+    }
+
+    /// Adds a column of figures for each of `items`, with its head.
+    pub(crate) fn each<T, C: Into<Cell>>(
+        self,
+        items: impl IntoIterator<Item = (impl Into<Text>, T)>,
+        cell: impl Fn(&R, &T) -> C,
+    ) -> Self {
+        let items = items.into_iter();
+        items.fold(self, |table, (head, of)| {
+            table.figures(head, |row| cell(row, &of))
+        })
+    }
+
+    /// Marks the rows that sum up those before them.
+    pub(crate) fn total_if(mut self, is_total: impl Fn(&R) -> bool) -> Self {
+        for (row, of) in self.table.rows.iter_mut().zip(&self.rows) {
+            row.is_total = is_total(of);
+        }
+        self
     }
 
     /// Lets a narrow page show each row as a block.
-    pub(crate) fn stacking(self) -> Self {
-        Table {
-            stacks: true,
-            ..self
-        }
+    pub(crate) fn stacking(mut self) -> Self {
+        self.table.stacks = true;
+        self
     }
 
-    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = Cell>) {
-        self.push(cells, false);
-    }
-
-    /// Appends a row; a total sums up the rows before it.
-    pub(crate) fn push(&mut self, cells: impl IntoIterator<Item = Cell>, is_total: bool) {
-        let cells = cells.into_iter().collect();
-        self.rows.push(Row { cells, is_total });
-    }
-}
-
-impl Column {
-    pub(crate) fn figures(head: impl Into<Text>) -> Self {
-        Column::new(head, ColumnKind::Figures)
-    }
-
-    pub(crate) fn words(head: impl Into<Text>) -> Self {
-        Column::new(head, ColumnKind::Words)
-    }
-
-    pub(crate) fn names(head: impl Into<Text>) -> Self {
-        Column::new(head, ColumnKind::Names)
-    }
-
-    pub(crate) fn prose(head: impl Into<Text>) -> Self {
-        Column::new(head, ColumnKind::Prose)
-    }
-
-    fn new(head: impl Into<Text>, kind: ColumnKind) -> Self {
-        Column {
-            head: head.into(),
-            kind,
-            is_optional: false,
-        }
-    }
-
-    /// Lets a terminal without room leave the column out.
-    pub(crate) fn optional(self) -> Self {
-        Column {
-            is_optional: true,
-            ..self
-        }
+    pub(crate) fn node(self) -> Node {
+        Node::Table(self.table)
     }
 }
 
@@ -135,9 +183,9 @@ impl Cell {
         Cell { style, ..self }
     }
 
-    /// Adds a line below the text.
-    pub(crate) fn below(mut self, text: impl Into<Text>) -> Self {
-        self.below.push(text.into());
+    /// Adds lines below the text.
+    pub(crate) fn below(mut self, texts: impl IntoIterator<Item = impl Into<Text>>) -> Self {
+        self.below.extend(texts.into_iter().map(Into::into));
         self
     }
 

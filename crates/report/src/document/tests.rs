@@ -20,34 +20,31 @@ fn everywhere(text: &dyn Fn() -> String) -> Document {
         mixed.push(key(Ink::Good, true, &text()));
         mixed
     };
-    let cell = || {
-        Cell::from(mixed())
-            .below(raw())
-            .below(mixed())
-            .remark(mixed())
-    };
-    let columns = [
-        Column::figures(raw()),
-        Column::names(mixed()),
-        Column::words(raw()).optional(),
-        Column::prose(raw()),
-    ];
-    let mut table = Table::new(text(), columns).stacking();
-    table.row([
-        text().into(),
-        cell(),
-        cell().styled(Style::Bad),
-        literal(&text()).into(),
-    ]);
-    table.push(
+    let cell = || Cell::from(mixed()).below([raw(), mixed()]).remark(mixed());
+    let rows = [
+        [
+            Cell::from(text()),
+            cell(),
+            cell().styled(Style::Bad),
+            literal(&text()).into(),
+        ],
         [
             raw().into(),
             name(&text()).into(),
             Cell::default(),
             raw().into(),
         ],
-        true,
-    );
+    ];
+    let of = |place: usize| move |row: &(usize, [Cell; 4])| row.1[place].clone();
+    let table = table(text(), (0..).zip(rows))
+        .figures(raw(), of(0))
+        .names(mixed(), of(1))
+        .words(raw(), of(2))
+        .optional(true)
+        .prose(raw(), of(3))
+        .total_if(|(place, _)| *place == 1)
+        .stacking()
+        .node();
     let drawing = Drawing {
         heading: raw(),
         chart: Chart {
@@ -59,7 +56,7 @@ fn everywhere(text: &dyn Fn() -> String) -> Document {
             }]),
         },
         caption: mixed(),
-        below: vec![Node::Table(table.clone()), paragraph(raw())],
+        below: vec![table.clone(), paragraph(raw())],
         folded: true,
     };
     let lines = || vec![text(), text()];
@@ -70,9 +67,9 @@ fn everywhere(text: &dyn Fn() -> String) -> Document {
         note(mixed()),
         Node::Paragraph(Style::Alert, mixed()),
         soft(name(&text())),
-        Node::List(vec![Item::from(raw()).below(mixed()), mixed().into()]),
+        Node::List(vec![Item::from(raw()).below([mixed()]), mixed().into()]),
         Node::Facts(vec![(raw(), mixed())]),
-        Node::Table(table),
+        table,
         Node::Code("diff", lines()),
         Node::Code("sh", lines()),
         heading(raw()),
@@ -207,16 +204,14 @@ proptest::proptest! {
     fn a_terminal_is_never_too_narrow(
         names in proptest::collection::vec("[a-z漢 ]{0,70}", 1..5), columns in 40usize..140,
     ) {
-        let kinds = [Column::figures("#"), Column::names("name"), Column::words("word").optional(), Column::figures("figure"), Column::prose("why")];
-        let mut table = Table::new("", kinds);
-        for name in &names {
-            let figure = "−1.23 % ± 0.12";
-            table.row([
-                "12".into(), Cell::from(literal(name)).below(literal(name)), "unclear".into(), Cell::from(figure).remark(literal(name)),
-                Cell::from(literal(name)),
-            ]);
-        }
-        let document = Document(vec![title(literal(&names[0])), Node::Table(table), paragraph(literal(&names[0]))]);
+        let table = table("", &names)
+            .figures("#", |_| "12")
+            .names("name", |name| Cell::from(literal(name)).below([literal(name)]))
+            .words("word", |_| "unclear")
+            .optional(true)
+            .figures("figure", |name| Cell::from("−1.23 % ± 0.12").remark(literal(name)))
+            .prose("why", |name| literal(name));
+        let document = Document(vec![title(literal(&names[0])), table.node(), paragraph(literal(&names[0]))]);
         for line in document.terminal(columns, false).lines() {
             // A word that is longer gets a line of its own.
             let longest = names.iter().flat_map(|name| name.split(' ')).map(width).max().unwrap_or(0);
@@ -243,36 +238,34 @@ fn neighbours_do_not_become_active_together() {
 
 #[test]
 fn one_tree_is_three_formats() {
-    let columns = [
-        Column::figures("#"),
-        Column::names("patch"),
-        Column::figures("speed"),
-        Column::words("verdict"),
-    ];
-    let mut table = Table::new("Effects", columns);
     let figure = Figure {
         emphasis: Emphasis::Significant,
         ..Figure::plain("+1.2 % ± 0.1")
     };
-    table.row([
-        "1".into(),
-        Cell::from(name("a_b.patch")).below(literal("Its *title*")),
-        figure.into(),
-        Cell::from("faster").styled(Style::Good).remark("on `load`"),
-    ]);
-    table.push(
+    let rows: [[Cell; 4]; 2] = [
+        [
+            "1".into(),
+            Cell::from(name("a_b.patch")).below([literal("Its *title*")]),
+            figure.into(),
+            Cell::from("faster").styled(Style::Good).remark("on `load`"),
+        ],
         [
             "".into(),
             "total".into(),
             Figure::plain("–").into(),
             "unclear".into(),
         ],
-        true,
-    );
+    ];
+    let table = table("Effects", rows)
+        .figures("#", |row| row[0].clone())
+        .names("patch", |row| row[1].clone())
+        .figures("speed", |row| row[2].clone())
+        .words("verdict", |row| row[3].clone())
+        .total_if(|row| row[1].text.plain() == "total");
     let document = Document(vec![
         title("Faster"),
         paragraph("See `--help`."),
-        Node::Table(table),
+        table.node(),
     ]);
     assert_eq!(
         document.terminal(60, false),

@@ -29,22 +29,19 @@ pub(super) fn go_benchmark(
     observations: &[Observation],
 ) -> ExportedReport {
     let mut text = String::new();
+    let noun = header.base.as_ref().map_or("patch", |_| "server");
     let facts = [
-        ("release", &header.release),
-        ("recipe", &header.recipe),
-        ("experiment", &header.experiment),
-        ("harness", &header.harness),
+        ("release", Some(&header.release)),
+        ("recipe", Some(&header.recipe)),
+        ("experiment", Some(&header.experiment)),
+        ("harness", Some(&header.harness)),
+        ("base", header.base.as_ref()),
     ];
-    for (key, value) in facts.iter().filter(|(_, value)| !value.trim().is_empty()) {
-        let _ = writeln!(text, "{key}: {}", one_line(value).trim());
-    }
-    let noun = match &header.base {
-        None => "patch",
-        Some(base) => {
-            let _ = writeln!(text, "base: {}", one_line(base).trim());
-            "server"
+    for (key, value) in facts {
+        if let Some(value) = value.filter(|value| !value.trim().is_empty()) {
+            let _ = writeln!(text, "{key}: {}", one_line(value).trim());
         }
-    };
+    }
     for (place, name) in header.series.iter().enumerate() {
         let _ = writeln!(text, "{noun}-{}: {}", place + 1, one_line(name).trim());
     }

@@ -1,6 +1,9 @@
 //! The report as a page.
 
-use super::{ExportedReport, Exporter, ReportData, RequiredInput};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+use super::{ExportedReport, Exporter, ReportData, RequiredInput, failed};
 use crate::report::{PageContent, RawData, whole};
 use perfquilt_model::error::Result;
 
@@ -39,14 +42,20 @@ fn page(data: &ReportData<'_>) -> Result<ExportedReport> {
         (None, Some(bytes), Some(name)) => RawData::File(name, bytes.len() as u64),
         _ => RawData::Command,
     };
+    let mut document = GzEncoder::new(Vec::new(), Compression::default());
+    let document = serde_json::to_writer(&mut document, data.attribution)
+        .map_err(Into::into)
+        .and_then(|()| document.finish())
+        .map_err(|error| failed("JSON", &error))?;
     let content = PageContent {
         header: &file.header,
         observations: &file.observations,
         distributions: data.distributions,
         data: raw,
+        document: &document,
         flame_graph: data.flame_graph,
     };
-    let document = whole(data.attribution, data.stored, Some(&content))?;
+    let document = whole(data.attribution, data.stored, Some(&content));
     let text = document.page(data.attribution.base())?;
     let companion = match raw {
         RawData::File(..) => bytes,

@@ -44,11 +44,16 @@ pub const EXPORTERS: &[&Exporter] = &[
 /// A format of a report on an experiment.
 #[derive(Debug)]
 pub struct Exporter {
-    name: &'static str,
-    help: &'static str,
-    required_input: RequiredInput,
-    is_for_terminals: bool,
-    includes_flame_graph: bool,
+    /// The name of the format, a value of `--format`.
+    pub name: &'static str,
+    /// The line about the format in `--help`.
+    pub help: &'static str,
+    /// The parts of [`ReportData`] that the format needs; the caller may leave out the others.
+    pub required_input: RequiredInput,
+    /// Whether people can read the output on a terminal. If not, the program refuses to write it there.
+    pub is_for_terminals: bool,
+    /// Whether the output includes a flame graph if one is given.
+    pub includes_flame_graph: bool,
     export: fn(&ReportData<'_>) -> Result<ExportedReport>,
 }
 
@@ -76,31 +81,6 @@ impl Exporter {
             required_input,
             ..self
         }
-    }
-
-    /// Returns the name of the format, a value of `--format`.
-    pub fn name(&self) -> &'static str {
-        self.name
-    }
-
-    /// Returns the line about the format in `--help`.
-    pub fn help(&self) -> &'static str {
-        self.help
-    }
-
-    /// Returns the parts of [`ReportData`] that the format needs; the caller may leave out the others.
-    pub fn required_input(&self) -> RequiredInput {
-        self.required_input
-    }
-
-    /// Returns whether people can read the output on a terminal. If not, the program refuses to write it there.
-    pub fn is_for_terminals(&self) -> bool {
-        self.is_for_terminals
-    }
-
-    /// Returns whether the output includes a flame graph if one is given.
-    pub fn includes_flame_graph(&self) -> bool {
-        self.includes_flame_graph
     }
 
     /// Renders the report.

@@ -16,7 +16,7 @@ pub(super) const TERMINAL: Exporter = Exporter::new("terminal", "Table for a ter
 /// The report as GitHub-flavoured Markdown.
 pub(super) const MARKDOWN: Exporter = Exporter::new("markdown", "The same as Markdown", |data| {
     let document = if data.details {
-        whole(data.attribution, data.stored, None)?
+        whole(data.attribution, data.stored, None)
     } else {
         short(data.attribution, data.stored)
     };

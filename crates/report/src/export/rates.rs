@@ -1,7 +1,7 @@
 //! Absolute figures: transactions per second, and other costs of a transaction.
 
 use super::{ExportedReport, Exporter, UniqueNames, one_line};
-use crate::document::{Cell, Column, Document, Node, heading, literal, paragraph, table, title};
+use crate::document::{Document, Node, heading, literal, paragraph, table, title};
 use crate::legend::level;
 use crate::number;
 use crate::report::warnings;
@@ -52,27 +52,22 @@ fn of_meter(
 ) -> Node {
     let part = |cost: &TransactionCost| clients_part(attribution, cost);
     let has_parts = costs.iter().any(|cost| part(cost).is_some());
-    let heads = [
-        head(meter).to_owned(),
-        format!("{:.0} % interval", level(attribution, meter)),
-        "against point 0".to_owned(),
-    ];
-    let names = [Column::names("workload"), Column::names("server")].into_iter();
-    let columns = names.chain(heads.map(Column::figures));
-    let columns = columns.chain(has_parts.then(|| Column::figures("client's part")));
-    let rows = costs.iter().map(|cost| {
-        let part = part(cost).map(|part| format!("{:.0} %", 100.0 * part));
-        let cells = [
-            literal(workload_name(workloads.get(&cost.workload))),
-            literal(&server(attribution, cost.point)),
-            figure(meter, cost.estimate),
-            between(meter, cost),
-            gain(attribution, cost),
-        ];
-        let part = has_parts.then(|| part.unwrap_or_default());
-        cells.into_iter().chain(part).map(Cell::from)
-    });
-    table(head(meter), columns, rows)
+    table(head(meter), costs)
+        .names("workload", |cost| {
+            literal(workload_name(workloads.get(&cost.workload)))
+        })
+        .names("server", |cost| literal(&server(attribution, cost.point)))
+        .figures(head(meter), |cost| figure(meter, cost.estimate))
+        .figures(
+            format!("{:.0} % interval", level(attribution, meter)),
+            |cost| between(meter, cost),
+        )
+        .figures("against point 0", |cost| gain(attribution, cost))
+        .figures("client's part", |cost| {
+            part(cost).map_or(String::new(), |part| format!("{:.0} %", 100.0 * part))
+        })
+        .only_if(has_parts)
+        .node()
 }
 
 /// Returns the client's share of the processor time that client and server took together, if the client reported its

@@ -264,13 +264,13 @@ fn every_format_exports_from_the_input_it_requires() {
     };
     let mut names = std::collections::BTreeSet::new();
     for format in EXPORTERS {
-        let name = format.name();
+        let name = format.name;
         assert!(names.insert(name), "two formats are called {name}");
         let plain = |c: char| c.is_ascii_lowercase() || c == '-';
         assert!(name.chars().all(plain), "{name}");
-        let help = format.help();
+        let help = format.help;
         assert!(!help.is_empty() && !help.ends_with('.') && !help.contains('\n'));
-        let required = format.required_input() >= RequiredInput::Observations;
+        let required = format.required_input >= RequiredInput::Observations;
         let data = if required { &whole } else { &bare };
         let exported = format.export(data).unwrap();
         assert!(exported.text.ends_with('\n'), "{name}: {}", exported.text);
@@ -284,8 +284,8 @@ fn every_format_exports_from_the_input_it_requires() {
         }
     }
     for format in [TERMINAL, JSON] {
-        assert!(names.contains(format.name()), "{}", format.name());
-        assert!(format.is_for_terminals(), "{}", format.name());
+        assert!(names.contains(format.name), "{}", format.name);
+        assert!(format.is_for_terminals, "{}", format.name);
     }
 }
 
@@ -353,7 +353,7 @@ fn exported(experiment: &Experiment, format: &str) -> ExportedReport {
         ..ReportData::new(&attribution)
     };
     let mut formats = EXPORTERS.iter();
-    let exporter = formats.find(|of| of.name() == format).unwrap();
+    let exporter = formats.find(|of| of.name == format).unwrap();
     exporter.export(&data).unwrap()
 }
 

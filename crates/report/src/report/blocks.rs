@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use super::Content;
 use crate::document::chart::{ChartContent, Series};
-use crate::document::{
-    Chart, Column, Drawing, Ink, Node, Text, drawings, key, name, paragraph, section, table,
-};
+use crate::document::{Chart, Drawing, Ink, Node, drawn, keys, name, table};
 use crate::number;
 use crate::view::View;
 use perfquilt_judge::attribution::{Attribution, Effect, EffectKind};
@@ -28,12 +27,12 @@ struct BlockDrift {
 }
 
 /// Returns the section on the machine's drift and the series' effect block by block, one drawing per workload.
-pub(crate) fn blocks(
-    view: &View<'_>,
-    header: &ExperimentHeader,
-    observations: &[Observation],
-) -> Option<Node> {
-    let (meter, places) = view.columns.first().copied()?;
+pub(crate) fn blocks(of: &Content<'_>) -> Vec<Node> {
+    let view = of.view;
+    let (Some(&(meter, places)), Some(page)) = (view.columns.first(), of.page) else {
+        return Vec::new();
+    };
+    let (header, observations) = (page.header, page.observations);
     let by_workload = blocks_by_workload(view.attribution, header, observations, meter);
     let most = (MAX_POINTS / 2 / by_workload.len().max(1)).clamp(20, MAX_BLOCKS);
     let all = by_workload.iter().filter_map(|blocks| {
@@ -42,12 +41,13 @@ pub(crate) fn blocks(
         let drawing = || drawing(view, blocks.workload, (meter, places), &shown, drifts.len());
         (drifts.len() > 1).then(drawing)
     });
-    let words = paragraph(
+    drawn(
+        "blocks",
+        "Block by block",
         "Whether the machine drifted, and whether the effect did with it. Points of one block take turns, so a slow block is \
          slow for all of them.",
-    );
-    let nodes = drawings(all).map(|all| [words, all]);
-    section("blocks", "Block by block", nodes.into_iter().flatten())
+        all,
+    )
 }
 
 /// Draws some of `all` blocks of a workload.
@@ -78,40 +78,29 @@ fn drawing(
         content: ChartContent::Series("block", lines),
     };
     let percent = |share| format!("{} %", number::signed(share, places));
-    let rows = shown.iter().map(|drift| {
-        [
-            drift.block.to_string(),
-            percent(drift.release),
-            drift.total.map_or("–".to_owned(), percent),
-        ]
-        .map(Into::into)
-    });
-    let columns = [
-        "block".to_owned(),
-        format!("{}, cost", nouns.base),
-        format!("{}, {}", nouns.last, meter.shown_quantity()),
-    ];
-    let drawn = if shown.len() < all {
+    let table = table(about, shown)
+        .figures("block", |drift| drift.block.to_string())
+        .figures(format!("{}, cost", nouns.base), |drift| {
+            percent(drift.release)
+        })
+        .figures(
+            format!("{}, {}", nouns.last, meter.shown_quantity()),
+            |drift| drift.total.map_or("–".to_owned(), percent),
+        );
+    let left_out = if shown.len() < all {
         format!(". {} of {all} blocks are drawn.", shown.len())
     } else {
         String::new()
     };
-    let keys = [
-        key(
-            Ink::First,
-            false,
-            &format!("cost of {} against its mean", nouns.base),
-        ),
-        key(
-            Ink::Second,
-            true,
-            &format!("effect of {} in the block alone", nouns.last),
-        ),
-        drawn.into(),
-    ];
-    Drawing::new(chart, table(about, columns.map(Column::figures), rows))
+    let cost = format!("cost of {} against its mean", nouns.base);
+    let effect = format!("effect of {} in the block alone", nouns.last);
+    let keys = keys(
+        [(Ink::First, false, &*cost), (Ink::Second, true, &effect)],
+        left_out,
+    );
+    Drawing::new(chart, table.node())
         .heading(name(workload))
-        .caption(Text::joined(keys, ""))
+        .caption(keys)
 }
 
 type Blocks = BTreeMap<u32, BTreeMap<Point, f64>>;

@@ -100,7 +100,7 @@ fn drawn(seed: u64) -> Attribution {
 fn exported(attribution: &Attribution, format: &str) -> String {
     let mut data = ReportData::new(attribution);
     data.details = true;
-    let exporter = EXPORTERS.iter().find(|of| of.name() == format).unwrap();
+    let exporter = EXPORTERS.iter().find(|of| of.name == format).unwrap();
     exporter
         .export(&data)
         .unwrap()

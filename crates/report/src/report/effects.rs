@@ -1,9 +1,11 @@
 //! The sections with the effects of the patches: in order, adding up, each by itself, and by workload.
 
-use crate::document::chart::{ChartRow, Mark, axis, estimate_marks};
+use super::columns::EffectRows;
+use super::{Content, Form};
+use crate::document::chart::{ChartRow, Mark, axis, changes_row};
 use crate::document::{
-    Cell, Chart, Column, Drawing, Figure, Folding, Ink, Node, Style, Table, Text, drawings,
-    estimates, key, list, literal, name, paragraph, section, sentence, soft,
+    Chart, Drawing, Figure, Folding, Ink, Node, Text, drawings, drawn, estimates, folded, key,
+    keys, list, literal, name, paragraph, section, soft, table,
 };
 use crate::view::{EffectRow, Label, SeparateEffects, View};
 use crate::{number, workload_name};
@@ -12,88 +14,6 @@ use perfquilt_model::observation::Meter;
 
 /// Maximum number of rows in a table of workloads that is not folded.
 const MAX_OPEN_ROWS: usize = 12;
-
-/// Returns the table of the patches, the total and the control.
-pub(crate) fn main_table(view: &View<'_>) -> Node {
-    let about = format!("Effect of each {}", view.nouns().one);
-    table(view, about, &view.rows.iter().collect::<Vec<_>>())
-}
-
-/// Returns a table with the view's columns.
-fn table(view: &View<'_>, about: String, rows: &[&EffectRow<'_>]) -> Node {
-    columns(about, &view.heads(), view.nouns().one, rows)
-}
-
-/// Returns a table with columns given by head and decimals; `noun` is what its rows are.
-pub(crate) fn columns(
-    about: String,
-    heads: &[(&str, usize)],
-    noun: &str,
-    rows: &[&EffectRow<'_>],
-) -> Node {
-    let is_workload = |row: &&EffectRow<'_>| matches!(row.label, Label::Workload { .. });
-    let by_workload = rows.iter().any(is_workload);
-    let is_judged = rows.iter().any(|row| !row.verdict.is_empty());
-    let mut columns = vec![Column::figures("#"), Column::names(noun)];
-    if by_workload {
-        columns = vec![
-            Column::figures("#"),
-            Column::names(noun).optional(),
-            Column::names("workload"),
-        ];
-    }
-    columns.extend(heads.iter().map(|(head, _)| Column::figures(*head)));
-    columns.push(Column::words(if is_judged { "verdict" } else { "" }));
-    let mut table = Table::new(about, columns).stacking();
-    for row in rows {
-        let mut cells = lead(&row.label);
-        let effects = row.effects.iter().zip(heads);
-        cells.extend(effects.map(|(effect, (_, places))| match effect {
-            None => Cell::from(Figure::plain("–")),
-            Some(effect) => {
-                let style = if effect.is_stale() {
-                    Style::Quiet
-                } else {
-                    Style::Plain
-                };
-                Cell::from(Figure::of(effect, *places)).styled(style)
-            }
-        }));
-        let notes = Text::joined(row.notes.iter().map(|note| sentence(note)), "; ");
-        cells.push(Cell::from(row.verdict).styled(row.style).remark(notes));
-        table.push(cells, row.label == Label::Total);
-    }
-    Node::Table(table)
-}
-
-/// Returns the cells that name a row.
-fn lead(label: &Label<'_>) -> Vec<Cell> {
-    match *label {
-        Label::Patch {
-            index,
-            name: of,
-            title,
-        } => {
-            let of = Cell::from(name(of));
-            let of = if title.is_empty() {
-                of
-            } else {
-                of.below(literal(title))
-            };
-            vec![index.to_string().into(), of]
-        }
-        Label::Total | Label::Control => vec!["".into(), label.text().into()],
-        Label::Workload {
-            index,
-            name: of,
-            workload,
-        } => vec![
-            index.to_string().into(),
-            name(of).into(),
-            name(workload).into(),
-        ],
-    }
-}
 
 /// Returns the colour of an effect's bar.
 fn ink(effect: &Effect) -> Ink {
@@ -107,7 +27,8 @@ fn ink(effect: &Effect) -> Ink {
 }
 
 /// Returns the section on how the patches add up to the series, one drawing per meter.
-pub(crate) fn adds_up(view: &View<'_>) -> Option<Node> {
+pub(crate) fn adds_up(of: &Content<'_>) -> Vec<Node> {
+    let view = of.view;
     let is_series = !view.attribution.is_of_servers();
     let columns = (0..view.columns.len()).filter(|_| is_series);
     let steps = drawings(columns.filter_map(|column| waterfall(view, column)));
@@ -120,14 +41,7 @@ fn waterfall(view: &View<'_>, column: usize) -> Option<Drawing> {
     let (meter, places) = view.columns[column];
     let quantity = meter.shown_quantity();
     let about = format!("{quantity}: what each patch adds to the series");
-    let columns = [
-        Column::names("patch"),
-        Column::figures("from"),
-        Column::figures("to"),
-        Column::figures("its effect"),
-    ];
-    let mut table = Table::new(about.clone(), columns);
-    let mut bars = Vec::new();
+    let mut steps = Vec::new();
     let mut reached = 1.0;
     for row in &view.rows {
         let from = match row.label {
@@ -135,102 +49,100 @@ fn waterfall(view: &View<'_>, column: usize) -> Option<Drawing> {
             Label::Total => 1.0,
             Label::Control | Label::Workload { .. } => continue,
         };
-        let Some(effect) = row.effects[column] else {
-            continue;
-        };
+        if let Some(effect) = row.effects[column] {
+            steps.push((row.label.text(), from, effect));
+            reached = from * (1.0 + effect.shown().estimate);
+        }
+    }
+    let bars = steps.iter().map(|(label, from, effect)| {
         let shown = effect.shown();
-        let at = |effect: f64| from * (1.0 + effect) - 1.0;
-        let percent = |effect: f64| 100.0 * at(effect);
+        let percent = |effect: f64| 100.0 * (from * (1.0 + effect) - 1.0);
         let bar = Mark::Bar((percent(0.0), percent(shown.estimate)), 12, ink(effect));
         let ends = shown.ends();
         let line =
             ends.map(|(low, high)| Mark::Whisker((percent(low), percent(high)), 0, Ink::Text));
-        bars.push(ChartRow {
-            label: row.label.text(),
+        ChartRow {
+            label: label.clone(),
             marks: [bar].into_iter().chain(line).collect(),
-        });
-        let reaches = |effect: f64| format!("{} %", number::signed(at(effect), places)).into();
-        table.row([
-            literal(&row.label.text()).into(),
-            reaches(0.0),
-            reaches(shown.estimate),
-            Figure::of(effect, places).into(),
-        ]);
-        reached = from * (1.0 + shown.estimate);
-    }
+        }
+    });
+    let reaches = |of: f64| format!("{} %", number::signed(of - 1.0, places));
+    let table = table(about.clone(), &steps)
+        .names("patch", |(label, ..)| literal(label))
+        .figures("from", |(_, from, _)| reaches(*from))
+        .figures("to", |(_, from, effect)| {
+            reaches(from * (1.0 + effect.shown().estimate))
+        })
+        .figures("its effect", |(.., effect)| Figure::of(effect, places));
     let none = if view.has_unexecuted() {
         "no effect, not executed"
     } else {
         "no effect"
     };
-    let keys = [
-        key(Ink::Good, false, meter.better()),
-        key(Ink::Bad, false, meter.worse()),
-        key(Ink::Open, false, "unclear"),
-        key(Ink::Quiet, false, none),
-        ". Each patch's bar begins where the one above ends, that of the total at 0; lines are intervals.".into(),
-    ];
+    let keys = keys(
+        [
+            (Ink::Good, false, meter.better()),
+            (Ink::Bad, false, meter.worse()),
+            (Ink::Open, false, "unclear"),
+            (Ink::Quiet, false, none),
+        ],
+        ". Each patch's bar begins where the one above ends, that of the total at 0; lines are intervals.",
+    );
     let unit = format!("{} against the bare release", axis(&[meter]));
-    (!bars.is_empty()).then(|| {
-        Drawing::new(Chart::of_rows(about, unit, bars), Node::Table(table))
+    (!steps.is_empty()).then(|| {
+        Drawing::new(Chart::of_rows(about, unit, bars.collect()), table.node())
             .heading(quantity)
-            .caption(Text::joined(keys, ""))
+            .caption(keys)
     })
 }
 
 /// Returns the section with the effects of each patch in order, alone and without, one drawing per meter, if such points
 /// were requested.
-pub(crate) fn separately(view: &View<'_>) -> Option<Node> {
-    let noun = view.nouns().one;
-    let all = view.separate_effects.iter().map(|of| {
-        let inks = [Ink::First, Ink::Second, Ink::Third];
-        let rows: Vec<&EffectRow<'_>> = of.rows.iter().collect();
-        let quantity = of.meter.shown_quantity();
-        let about = format!("{} ({quantity})", view.nouns().separately);
-        let heads = SeparateEffects::HEADS.map(|head| (head, of.places));
-        let table = columns(about.clone(), &heads, noun, &rows);
-        Drawing::new(forest(about, &[of.meter], &rows, &inks), table)
+pub(crate) fn separately(of: &Content<'_>) -> Vec<Node> {
+    let nouns = of.view.nouns();
+    let inks = [Ink::First, Ink::Second, Ink::Third];
+    let all = of.view.separate_effects.iter().map(|effects| {
+        let rows: Vec<&EffectRow<'_>> = effects.rows.iter().collect();
+        let quantity = effects.meter.shown_quantity();
+        let about = format!("{} ({quantity})", nouns.separately);
+        let heads = SeparateEffects::HEADS.map(|head| (head, effects.places));
+        let table = EffectRows {
+            noun: nouns.one,
+            heads: &heads,
+            rows: &rows,
+        };
+        let table = table.table(&about, of.form);
+        Drawing::new(forest(about, &[effects.meter], &rows, &inks), table)
             .heading(quantity)
             .caption(estimates(inks.into_iter().zip(SeparateEffects::HEADS)))
     });
-    let words = paragraph(format!("{}.", view.nouns().separately));
-    let nodes = drawings(all).map(|all| [words, all]);
-    section(
-        "apart",
-        format!("Each {noun} by itself"),
-        nodes.into_iter().flatten(),
-    )
+    let title = format!("Each {} by itself", nouns.one);
+    drawn("apart", title, format!("{}.", nouns.separately), all)
 }
 
 /// Returns a drawing of rows: their effects below each other, each with its interval.
 fn forest(about: String, meters: &[Meter], rows: &[&EffectRow<'_>], inks: &[Ink]) -> Chart {
     let lane = |row: &&EffectRow<'_>| {
-        let shown: Vec<_> = row.effects.iter().zip(inks).collect();
-        let first = -3 * (i32::try_from(shown.len()).unwrap_or(1) - 1);
-        let mut marks = Vec::new();
-        for (dy, (effect, ink)) in (first..).step_by(6).zip(shown) {
-            match effect {
-                None => {}
-                Some(effect) if !effect.executed => marks.push(Mark::Tick(0.0, Ink::Quiet)),
-                Some(effect) => marks.extend(estimate_marks(&effect.shown(), dy, *ink)),
-            }
-        }
-        ChartRow {
-            label: row.label.text(),
-            marks,
-        }
+        let executed = row.effects.iter().map(|of| of.filter(|of| of.executed));
+        let changes: Vec<_> = executed.map(|of| of.map(Effect::shown)).collect();
+        let mut lane = changes_row(row.label.text(), &changes, inks);
+        let others = row.effects.iter().flatten().filter(|of| !of.executed);
+        lane.marks
+            .extend(others.map(|_| Mark::Tick(0.0, Ink::Quiet)));
+        lane
     };
     Chart::of_rows(about, axis(meters), rows.iter().map(lane).collect())
 }
 
 /// Returns the single workloads on which a patch has an effect or is not executed, and the effects on other meters.
-pub(crate) fn single_workloads(view: &View<'_>) -> Vec<Node> {
+pub(crate) fn single_workloads(of: &Content<'_>) -> Vec<Node> {
+    let view = of.view;
     let noun = view.nouns().one;
     let mut nodes = Vec::new();
     if view.has_suite() && view.has_intervals() {
         let rows = view.rows_with_effect();
         let words = "By workload, where there is an effect";
-        let table = table(view, words.to_owned(), &rows);
+        let table = of.table(words, &rows);
         match rows.len() {
             0 if view.total_has_cells() => nodes.push(paragraph(format!(
                 "No {noun} by itself shows an effect on a single workload."
@@ -243,43 +155,40 @@ pub(crate) fn single_workloads(view: &View<'_>) -> Vec<Node> {
             _ => nodes.extend([paragraph(format!("{words}:")), table]),
         }
         let (without, others) = view.rows_without_effect();
-        match others {
-            _ if rows.is_empty() => {}
-            0 => {}
-            1 => nodes.push(soft(format!(
-                "One further pair of {noun} and workload shows none."
-            ))),
-            n => nodes.push(soft(format!(
-                "{n} further pairs of {noun} and workload show none."
-            ))),
-        }
-        match without {
-            0 => {}
-            1 => nodes.push(soft(format!(
-                "One pair of {noun} and workload has no figures."
-            ))),
-            n => nodes.push(soft(format!(
-                "{n} pairs of {noun} and workload have no figures."
-            ))),
-        }
+        let others = if rows.is_empty() { 0 } else { others };
+        let pairs = |count: usize, which: &str, one: &str, several: &str| {
+            let words = match count {
+                0 => return None,
+                1 => format!("One {which}pair of {noun} and workload {one}."),
+                n => format!("{n} {which}pairs of {noun} and workload {several}."),
+            };
+            Some(soft(words))
+        };
+        nodes.extend(pairs(others, "further ", "shows none", "show none"));
+        nodes.extend(pairs(without, "", "has no figures", "have no figures"));
     }
     nodes.extend(view.unexecuted(&name).map(paragraph));
     nodes.extend(further(view));
-    nodes
+    match of.form {
+        Form::MarkdownDetails | Form::Page => {
+            folded(Folding::Open, "single", "On single workloads", nodes)
+        }
+        _ => nodes,
+    }
 }
 
 /// Returns the effects on meters without a column.
 fn further(view: &View<'_>) -> Vec<Node> {
-    let lines = view.further().into_iter().map(|(index, meter, effect)| {
-        let (noun, workload) = (view.nouns().one, name(workload_name(&effect.workload)));
+    let lines = view.further().into_iter().map(|(index, effect)| {
+        let (meter, workload) = (effect.meter, workload_name(&effect.workload));
         let mut line = Text::from(format!(
-            "{noun} {index}, {} of {workload}: ",
-            name(meter.name())
+            "{} {index}, {} of {}: ",
+            view.nouns().one,
+            name(meter.name()),
+            name(workload)
         ));
-        line.push(Figure::of(
-            effect,
-            number::decimals(meter, [effect].into_iter()),
-        ));
+        let places = number::decimals(meter, [effect].into_iter());
+        line.push(Figure::of(effect, places));
         line
     });
     let lines = list(lines);
@@ -290,7 +199,12 @@ fn further(view: &View<'_>) -> Vec<Node> {
 }
 
 /// Returns the section with all effects on every workload, one drawing per workload.
-pub(crate) fn workloads(view: &View<'_>) -> Option<Node> {
+pub(crate) fn workloads(of: &Content<'_>) -> Vec<Node> {
+    let view = of.view;
+    if !view.has_suite() && of.form != Form::Page {
+        return Vec::new();
+    }
+    let noun = view.nouns().one;
     let inks = [Ink::First, Ink::Second];
     let meters = view.meters();
     let quantities = meters.iter().map(|meter| meter.shown_quantity());
@@ -306,9 +220,10 @@ pub(crate) fn workloads(view: &View<'_>) -> Option<Node> {
         };
         let rows = if own.is_empty() { &view.rows } else { &own };
         let rows: Vec<&EffectRow<'_>> = rows.iter().collect();
-        let about = format!("Effect of each {} on {workload}", view.nouns().one);
+        let about = format!("Effect of each {noun} on {workload}");
         let chart = forest(about.clone(), &meters, &rows, &inks);
-        Drawing::new(chart, table(view, about, &rows))
+        let table = of.table(&about, &rows);
+        Drawing::new(chart, table)
             .heading(name(workload))
             .caption(caption.clone())
     });

@@ -1,9 +1,9 @@
 //! The section on noise: the control, machines and lanes, the conditions on the machine, and the parts of the noise.
 
-use crate::document::chart::{ChartRow, Mark, axis};
+use super::Content;
+use crate::document::chart::{ChartRow, Mark, axis, stacked};
 use crate::document::{
-    Cell, Chart, Column, Drawing, Ink, Node, Text, drawings, key, literal, name, paragraph,
-    section, sentence, table,
+    Chart, Drawing, Ink, Node, drawings, keys, literal, name, paragraph, section, sentence, table,
 };
 use crate::nouns::Nouns;
 use crate::number;
@@ -12,7 +12,8 @@ use perfquilt_judge::attribution::{Attribution, GroupFigures, MachineNoise, Nois
 use perfquilt_model::observation::{Conditions, Meter};
 
 /// Returns the section on noise; nothing if no noise is known.
-pub(crate) fn noise(attribution: &Attribution) -> Option<Node> {
+pub(crate) fn noise(of: &Content<'_>) -> Vec<Node> {
+    let attribution = of.view.attribution;
     let noise = &attribution.noise;
     let is_known = noise.spread.iter().any(|spread| spread.block_sd.is_some());
     let mut nodes = Vec::new();
@@ -33,8 +34,8 @@ fn control(attribution: &Attribution) -> Option<Node> {
         .count();
     let base = Nouns::of(attribution).base;
     let mut words = format!(
-        "{} was measured a second time as if it were another point: its interval misses 0 in {missed} of {} cases; one \
-         in twenty is to be expected.",
+        "{} was measured a second time as if it were another point: its interval misses 0 in {missed} of {} cases; expect one \
+         in twenty.",
         capital(base),
         controls.len()
     );
@@ -45,63 +46,56 @@ fn control(attribution: &Attribution) -> Option<Node> {
     (!controls.is_empty()).then(|| paragraph(words))
 }
 
+/// A part of the noise: its colour, and its standard deviation.
+type Part = (Ink, fn(&NoiseSpread) -> Option<f64>);
+
+const PARTS: [(&str, Part); 3] = [
+    ("by layout", (Ink::First, |spread| spread.layout_sd)),
+    ("by restart", (Ink::Second, |spread| spread.restart_sd)),
+    ("in a block", (Ink::Third, |spread| spread.within_sd)),
+];
+
 /// Draws the standard deviations of single values, divided into their parts.
 fn parts_of_noise(spreads: &[NoiseSpread]) -> Option<Node> {
-    let parts = |of: &NoiseSpread| {
-        [
-            (of.layout_sd, Ink::First),
-            (of.restart_sd, Ink::Second),
-            (of.within_sd, Ink::Third),
-        ]
-    };
-    let heads = ["by layout", "by restart", "in a block"];
     let shown = spreads.iter().filter(|spread| spread.block_sd.is_some());
     let bars = shown.clone().map(|spread| {
         let all = 100.0 * spread.block_sd.unwrap_or(0.0);
-        let mut from = 0.0;
-        let mut marks = Vec::new();
-        let known = parts(spread).into_iter().filter(|_| all > 0.0);
-        for (sd, ink) in known.filter_map(|(sd, ink)| Some((sd?, ink))) {
-            let to = (from + (100.0 * sd / all).powi(2) * all).min(all);
-            marks.push(Mark::Bar((from, to), 12, ink));
-            from = to;
-        }
-        if from < all {
-            marks.push(Mark::Bar((from, all), 12, Ink::Quiet));
-        }
+        let mut rest = all;
+        let mut share = |sd: Option<f64>| {
+            let share = (100.0 * sd? / all).powi(2) * all;
+            let share = share.min(rest);
+            rest -= share;
+            Some(share)
+        };
+        let parts = PARTS.map(|(_, (ink, sd))| (share(sd(spread)).unwrap_or(0.0), ink));
         ChartRow {
             label: format!("{} of {}", spread.meter, spread.workload),
-            marks,
+            marks: stacked(parts.into_iter().chain([(rest, Ink::Quiet)])),
         }
     });
-    let rows = shown.clone().map(|spread| {
-        let sds = [spread.block_sd].into_iter();
-        let sds = sds.chain(parts(spread).map(|(sd, _)| sd)).map(known);
-        let first = [
-            name(&spread.workload).into(),
-            spread.meter.to_string().into(),
-            spread.blocks.to_string().into(),
-        ];
-        first.into_iter().chain(sds)
-    });
     let about = "Standard deviation of one value in one block, by workload and meter";
-    let columns = [Column::names("workload"), Column::words("meter")];
-    let figures = ["blocks", "in all"].into_iter().chain(heads);
-    let columns = columns.into_iter().chain(figures.map(Column::figures));
-    let table = table(about, columns, rows);
-    let keys = heads.into_iter().zip([Ink::First, Ink::Second, Ink::Third]);
-    let keys = keys.chain([("not attributed", Ink::Quiet)]);
-    let keys = keys.map(|(words, ink)| key(ink, false, words));
-    let words = ". A bar is as long as the standard deviation of one point's value in one block; its parts are the \
-                 shares of its variance.";
-    let drawing = Drawing::new(Chart::of_rows(about, "%", bars.collect()), table)
+    let table = table(about, shown.clone())
+        .names("workload", |spread| name(&spread.workload))
+        .words("meter", |spread| spread.meter.to_string())
+        .figures("blocks", |spread| spread.blocks.to_string())
+        .figures("in all", |spread| known(spread.block_sd))
+        .each(PARTS, |spread, (_, sd)| known(sd(spread)));
+    let parts = PARTS.map(|(words, (ink, _))| (ink, false, words));
+    let parts = parts
+        .into_iter()
+        .chain([(Ink::Quiet, false, "not attributed")]);
+    let drawing = Drawing::new(Chart::of_rows(about, "%", bars.collect()), table.node())
         .heading("Standard deviations of one point's value in one block")
-        .caption(Text::joined(keys.chain([words.into()]), ""));
+        .caption(keys(
+            parts,
+            ". A bar is as long as the standard deviation of one point's value in one block; its parts are the shares of \
+             its variance.",
+        ));
     drawings(shown.clone().next().map(|_| drawing))
 }
 
-fn known(share: Option<f64>) -> Cell {
-    share.map_or("unknown".to_owned(), number::spread).into()
+fn known(share: Option<f64>) -> String {
+    share.map_or("unknown".to_owned(), number::spread)
 }
 
 /// Values of one workload and meter that one lane or machine measured: its name, the workload, the meter, the figures.
@@ -147,17 +141,13 @@ fn compared(noun: &str, about: String, measured: &[Measured<'_>]) -> Vec<Node> {
     let mut meters: Vec<Meter> = measured.iter().map(|(_, _, meter, _)| *meter).collect();
     meters.sort_unstable();
     meters.dedup();
-    let keys = [
-        key(Ink::First, true, "control there"),
-        key(Ink::Second, false, "largest difference from the others"),
-        ". Both are 0 where nothing but chance differs.".into(),
-    ];
-    let caption = Text::joined(keys, "");
-    let heads = ["blocks", "varies by", "control", "largest difference"];
-    let columns = || {
-        let names = [Column::names(noun), Column::words("workload")];
-        names.into_iter().chain(heads.map(Column::figures))
-    };
+    let caption = keys(
+        [
+            (Ink::First, true, "control there"),
+            (Ink::Second, false, "largest difference from the others"),
+        ],
+        ". Both are 0 where nothing but chance differs.",
+    );
     let signed = |meter: Meter, share: f64| format!("{} %", number::signed(meter.shown(share), 2));
     let of_meter = |meter: Meter| {
         let title = format!("What each {noun} measured, {meter}");
@@ -173,20 +163,20 @@ fn compared(noun: &str, about: String, measured: &[Measured<'_>]) -> Vec<Node> {
                 marks: control.into_iter().chain([difference]).collect(),
             }
         };
-        let rows = own().map(|(place, workload, _, figures)| {
-            let control = figures.control.map(|it| signed(meter, it));
-            [
-                literal(place).into(),
-                name(workload).into(),
-                figures.blocks.to_string().into(),
-                known(figures.block_sd),
-                control.unwrap_or("unknown".to_owned()).into(),
-                signed(meter, figures.largest_difference).into(),
-            ]
-        });
+        let table = table(title.clone(), own())
+            .names(noun, |(place, ..)| literal(place))
+            .words("workload", |(_, workload, ..)| name(workload))
+            .figures("blocks", |(.., figures)| figures.blocks.to_string())
+            .figures("varies by", |(.., figures)| known(figures.block_sd))
+            .figures("control", |(.., figures)| {
+                let control = figures.control.map(|it| signed(meter, it));
+                control.unwrap_or("unknown".to_owned())
+            })
+            .figures("largest difference", |(.., figures)| {
+                signed(meter, figures.largest_difference)
+            });
         let chart = Chart::of_rows(title.clone(), axis(&[meter]), own().map(marks).collect());
-        let table = table(title.clone(), columns(), rows);
-        Drawing::new(chart, table)
+        Drawing::new(chart, table.node())
             .heading(title)
             .caption(caption.clone())
     };

@@ -18,13 +18,14 @@ fn page(experiment: &Experiment) -> String {
         observations: &observations,
         distributions: &Distribution::of(experiment.workloads[0], [vec![slices]]),
         data: RawData::Embedded(b"gzip"),
+        document: b"gzip",
         flame_graph: Some(b"<svg><script>alert(1)</script></svg>"),
     };
     shown(&attribution, &content, true)
 }
 
 fn shown(attribution: &Attribution, content: &PageContent<'_>, stored: bool) -> String {
-    let document = super::whole(attribution, stored, Some(content)).unwrap();
+    let document = super::whole(attribution, stored, Some(content));
     document.page(attribution.base()).unwrap()
 }
 
@@ -172,6 +173,7 @@ fn no_patches_and_no_observations_are_a_page_too() {
         observations: &[],
         distributions: &[],
         data: RawData::Command,
+        document: &[],
         flame_graph: None,
     };
     let page = shown(&attribution, &content, false);
@@ -267,7 +269,8 @@ fn tails_lanes_and_machines_are_drawn() {
         p_value: 0.4,
     }];
     let noise = |attribution: &Attribution| {
-        let nodes = noise(attribution).into_iter().collect();
+        let view = View::new(attribution);
+        let nodes = noise::noise(&Content::new(&view, Form::Page));
         Document(nodes).html().unwrap()
     };
     let lanes = noise(&attribution);

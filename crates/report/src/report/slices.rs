@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use super::Content;
 use crate::document::chart::{ChartContent, ChartRow, Curve, Mark};
-use crate::document::{
-    Chart, Column, Drawing, Ink, Node, Text, drawings, key, name, paragraph, section, soft, table,
-};
+use crate::document::{Chart, Drawing, Ink, Node, drawn, keys, name, soft, table};
 use crate::nouns::Nouns;
 use crate::view::View;
 use perfquilt_judge::stats::Histogram;
@@ -72,19 +71,20 @@ fn percentiles(values: &mut [f32]) -> [f64; 7] {
 }
 
 /// Returns the section on the times of slices, one drawing per workload.
-pub(crate) fn slices(nouns: &Nouns, distributions: &[Distribution]) -> Option<Node> {
+pub(crate) fn slices(of: &Content<'_>) -> Vec<Node> {
+    let nouns = of.view.nouns();
     let mut by_workload: BTreeMap<&str, Vec<&Distribution>> = BTreeMap::new();
-    for one in distributions {
+    for one in of.distributions() {
         by_workload.entry(&one.workload).or_default().push(one);
     }
     let all = by_workload.into_iter();
-    let all = drawings(all.map(|(workload, points)| times(nouns, workload, &points)));
-    let words = paragraph(
+    drawn(
+        "slices",
+        "Raw slices",
         "Every slice of every block, as the clock read it. What the machine did meanwhile is in these widths and hits all \
          points alike; effects come from slices beside each other, and are known far better.",
-    );
-    let nodes = all.map(|all| [words, all]);
-    section("slices", "Raw slices", nodes.into_iter().flatten())
+        all.map(|(workload, points)| times(nouns, workload, &points)),
+    )
 }
 
 /// Draws the percentiles of a workload's points.
@@ -102,16 +102,6 @@ fn times(nouns: &Nouns, workload: &str, points: &[&Distribution]) -> Drawing {
             ],
         }
     });
-    let rows = points.iter().map(|one| {
-        let percentiles = one
-            .percentiles
-            .map(|ns| format!("{:.4}", ns / scale).into());
-        let first = [nouns.point(one.point).into(), one.slices.to_string().into()];
-        first.into_iter().chain(percentiles)
-    });
-    let columns = [Column::names("point"), Column::figures("slices")].into_iter();
-    let columns =
-        columns.chain(SHARES.map(|share| Column::figures(format!("{:.0} %", 100.0 * share))));
     let about = format!("Times of single slices of {workload}, by point");
     let chart = Chart {
         about: about.clone(),
@@ -120,7 +110,17 @@ fn times(nouns: &Nouns, workload: &str, points: &[&Distribution]) -> Drawing {
     };
     let percentiles = soft(format!("Percentiles, {unit} a transaction:"));
     let mut drawing = Drawing::new(chart, percentiles);
-    drawing.below.push(table(about, columns, rows));
+    let table = table(about, points)
+        .names("point", |one| nouns.point(one.point))
+        .figures("slices", |one| one.slices.to_string());
+    let table = table.each(
+        SHARES
+            .iter()
+            .zip(0..)
+            .map(|(share, at)| (format!("{:.0} %", 100.0 * share), at)),
+        |one, at: &usize| format!("{:.4}", one.percentiles[*at] / scale),
+    );
+    drawing.below.push(table.node());
     drawing
         .heading(name(workload))
         .caption("Thin line: 5th to 95th percentile; bar: the middle half; tick: median.")
@@ -180,23 +180,20 @@ fn slowness(nouns: &Nouns, workload: &str, shares: [&[(f64, f64)]; 2]) -> Drawin
         let found = shares.find(|(at, _)| *at >= ratio * 0.999);
         format!("{:.3} %", 100.0 * found.map_or(0.0, |(_, share)| *share))
     };
-    let rows = [1.0, 1.5, 2.0, 4.0, 8.0, 16.0, 64.0].map(|ratio| {
-        let [base, full] = shares.map(|shares| at(shares, ratio).into());
-        [format!("{ratio} ×").into(), base, full]
-    });
-    let columns = [
-        Column::names("at least"),
-        Column::figures(nouns.base),
-        Column::figures(nouns.last),
-    ];
-    let keys = [
-        key(Ink::First, false, nouns.base),
-        key(Ink::Second, false, nouns.last),
-        ". How many slices took at least so many times as long; both axes are logarithmic.".into(),
-    ];
-    Drawing::new(chart, table(about, columns, rows))
+    let [base, full] = shares;
+    let table = table(about, [1.0, 1.5, 2.0, 4.0, 8.0, 16.0, 64.0])
+        .names("at least", |ratio| format!("{ratio} ×"))
+        .figures(nouns.base, |ratio| at(base, *ratio))
+        .figures(nouns.last, |ratio| at(full, *ratio));
+    Drawing::new(chart, table.node())
         .heading(name(workload))
-        .caption(Text::joined(keys, ""))
+        .caption(keys(
+            [
+                (Ink::First, false, nouns.base),
+                (Ink::Second, false, nouns.last),
+            ],
+            ". How many slices took at least so many times as long; both axes are logarithmic.",
+        ))
 }
 
 #[cfg(test)]

@@ -1,31 +1,29 @@
 //! The section on the mean and the tail of slices beside their typical time.
 
-use super::slices::{Distribution, slow_slices};
-use crate::document::chart::{ChartRow, axis, estimate_marks};
+use super::Content;
+use super::slices::slow_slices;
+use crate::document::chart::{ChartRow, axis, changes_row};
 use crate::document::{
-    Cell, Chart, Column, Drawing, Figure, Ink, Node, drawings, estimates, literal, paragraph,
-    section, table,
+    Chart, Drawing, Figure, Ink, Node, drawings, estimates, literal, paragraph, section, table,
 };
 use crate::number;
 use crate::tail::figure;
-use crate::view::View;
 use perfquilt_judge::attribution::{Effect, ShownChange, TailFigure, TailFigures};
 use perfquilt_model::observation::Statistic;
 
-/// The columns of the section on mean and tail.
-const HEADS: [&str; 5] = [
-    "typical speed",
-    "mean",
-    "slow slices",
-    "stalled slices",
-    "99th percentile",
+/// The statistics that are drawn, as they are fractions of speed.
+const INKS: [(Ink, &str); 3] = [
+    (Ink::First, "typical speed"),
+    (Ink::Second, "mean"),
+    (Ink::Third, "99th percentile"),
 ];
 
-/// The statistics among [`HEADS`] that are drawn, as they are fractions of speed.
-const INKS: [(Ink, &str); 3] = [
-    (Ink::First, HEADS[0]),
-    (Ink::Second, HEADS[1]),
-    (Ink::Third, HEADS[4]),
+/// The columns of the section besides the typical speed.
+const COLUMNS: [(&str, Statistic); 4] = [
+    ("mean", Statistic::Mean),
+    ("slow slices", Statistic::Slow),
+    ("stalled slices", Statistic::Stalled),
+    ("99th percentile", Statistic::P99),
 ];
 
 /// The meaning of the section's figures.
@@ -36,47 +34,37 @@ their round, stalled ones more than twenty times: the share before and after. Bo
 
 /// Returns the section on typical time, mean and tail of each patch, where a tail is known, on the suite or single workload
 /// that verdicts are about.
-pub(crate) fn mean_and_tail(view: &View<'_>, distributions: &[Distribution]) -> Option<Node> {
-    let (meter, places) = view.columns.first().copied()?;
+pub(crate) fn mean_and_tail(of: &Content<'_>) -> Vec<Node> {
+    let view = of.view;
+    let Some(&(meter, places)) = view.columns.first() else {
+        return Vec::new();
+    };
     let rows = view.rows.iter().filter_map(|row| {
         let effect = row.effects.first().copied().flatten()?;
         Some((row.label.text(), effect, effect.tail.as_deref()?))
     });
     let rows: Vec<(String, &Effect, &TailFigures)> = rows.collect();
     let about = format!("Typical time, mean and tail of each {}", view.nouns().one);
-    let columns = [Column::names(view.nouns().one)].into_iter();
-    let columns = columns.chain(HEADS.map(Column::figures));
-    let table = table(
-        about.clone(),
-        columns,
-        rows.iter().map(|row| cells(row, places)),
-    );
+    let table = table(about.clone(), &rows)
+        .names(view.nouns().one, |(name, ..)| literal(name))
+        .figures("typical speed", |(_, effect, tail)| {
+            Figure::marked(number::effect(effect, places), tail.typical.is_shown())
+        })
+        .each(COLUMNS, |(_, effect, tail), statistic| {
+            let Some(of) = tail.get(*statistic) else {
+                return Figure::plain("–");
+            };
+            let text = figure(effect.meter, *statistic, of, places);
+            Figure::marked(text, of.verdict.is_shown())
+        })
+        .node();
     let chart = Chart::of_rows(about, axis(&[meter]), rows.iter().map(marks).collect());
     let chart = Drawing::alone(chart).caption(estimates(INKS));
-    let drawn = [chart].into_iter().chain(slow_slices(view, distributions));
+    let drawn = [chart]
+        .into_iter()
+        .chain(slow_slices(view, of.distributions()));
     let nodes = [paragraph(ABOUT), table].into_iter().chain(drawings(drawn));
     section("tail", "Mean and tail", nodes.filter(|_| !rows.is_empty()))
-}
-
-/// Returns the cells of a row: its name, and the figures below [`HEADS`].
-fn cells((name, effect, tail): &(String, &Effect, &TailFigures), places: usize) -> Vec<Cell> {
-    let typical = number::effect(effect, places);
-    let typical = Figure::marked(typical, tail.typical.is_shown());
-    let statistics = [
-        Statistic::Mean,
-        Statistic::Slow,
-        Statistic::Stalled,
-        Statistic::P99,
-    ];
-    let others = statistics.map(|statistic| match tail.get(statistic) {
-        Some(of) => {
-            let text = figure(effect.meter, statistic, of, places);
-            Figure::marked(text, of.verdict.is_shown())
-        }
-        None => Figure::plain("–"),
-    });
-    let figures = [typical].into_iter().chain(others).map(Cell::from);
-    [literal(name).into()].into_iter().chain(figures).collect()
 }
 
 /// Returns the marks of typical time, mean and 99th percentile, below each other.
@@ -89,11 +77,5 @@ fn marks((name, effect, tail): &(String, &Effect, &TailFigures)) -> ChartRow {
         tail.mean.as_ref().map(of),
         tail.p99.as_ref().map(of),
     ];
-    let figures = figures.into_iter().zip(INKS).zip([-6, 0, 6]);
-    let marks =
-        figures.filter_map(|((figure, (ink, _)), dy)| Some(estimate_marks(&figure?, dy, ink)));
-    ChartRow {
-        label: name.clone(),
-        marks: marks.flatten().collect(),
-    }
+    changes_row(name.clone(), &figures, &INKS.map(|(ink, _)| ink))
 }

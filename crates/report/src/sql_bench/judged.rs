@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{costs, format_seconds, head, label, operations, program, seconds};
-use crate::document::{Cell, Column, Node, Style, Table, heading, literal, paragraph};
+use crate::document::{Cell, Node, Style, heading, literal, paragraph, table};
 use crate::legend::level;
 use crate::nouns::Nouns;
 use perfquilt_judge::attribution::{Attribution, Effect, EffectKind, TransactionCost, Verdict};
@@ -27,15 +27,16 @@ enum Judgement {
 }
 
 impl Judgement {
-    const ALL: [Judgement; 8] = [
-        Judgement::Faster,
-        Judgement::Slower,
-        Judgement::NoEffect,
-        Judgement::Unclear,
-        Judgement::TooNoisy,
-        Judgement::OneRun,
-        Judgement::TooShort,
-        Judgement::NotMeasured,
+    /// All judgements, with their names and styles.
+    const ALL: [(Judgement, &str, Style); 8] = [
+        (Judgement::Faster, "faster", Style::Good),
+        (Judgement::Slower, "slower", Style::Bad),
+        (Judgement::NoEffect, "no effect", Style::Plain),
+        (Judgement::Unclear, "unclear", Style::Plain),
+        (Judgement::TooNoisy, "too noisy", Style::Quiet),
+        (Judgement::OneRun, "one run", Style::Quiet),
+        (Judgement::TooShort, "too short", Style::Quiet),
+        (Judgement::NotMeasured, "not measured", Style::Quiet),
     ];
 
     /// Judges a row; `measured` says whether both points ran the program, as a time of zero is not stored.
@@ -63,28 +64,11 @@ impl Judgement {
     }
 
     fn name(self) -> &'static str {
-        match self {
-            Judgement::Faster => "faster",
-            Judgement::Slower => "slower",
-            Judgement::NoEffect => "no effect",
-            Judgement::Unclear => "unclear",
-            Judgement::TooNoisy => "too noisy",
-            Judgement::OneRun => "one run",
-            Judgement::TooShort => "too short",
-            Judgement::NotMeasured => "not measured",
-        }
+        Judgement::ALL[self as usize].1
     }
 
     fn style(self) -> Style {
-        match self {
-            Judgement::Faster => Style::Good,
-            Judgement::Slower => Style::Bad,
-            Judgement::NoEffect | Judgement::Unclear => Style::Plain,
-            Judgement::TooNoisy
-            | Judgement::OneRun
-            | Judgement::TooShort
-            | Judgement::NotMeasured => Style::Quiet,
-        }
+        Judgement::ALL[self as usize].2
     }
 }
 
@@ -109,41 +93,45 @@ pub(super) fn judged(
     if rows.iter().all(|row| row.effect.is_none()) {
         return Vec::new();
     }
-    let title = format!("What is known of {}", head(attribution, point));
+    let title = format!("Intervals and verdicts of {}", head(attribution, point));
     let interval = format!("{:.0} % interval", level(attribution, Meter::Time));
-    let columns = [
-        Column::names("operation"),
-        Column::figures("seconds"),
-        Column::figures("relative"),
-        Column::words(interval),
-        Column::words("verdict"),
-    ];
-    let mut table = Table::new("What is known of a point", columns);
     let mut group = None;
-    for row in &rows {
-        let mut is_apart =
-            group.replace((row.level, row.program)) != Some((row.level, row.program));
-        if let (true, RowLevel::Operation, Some(program)) = (is_apart, row.level, row.program) {
-            table.push([Cell::from(literal(program))], true);
-            is_apart = false;
-        }
-        let relative = row.effect.map(|effect| ratio(effect.estimate));
-        let cells = [
-            literal(&row.label),
-            row.seconds.map_or_else(|| "–".to_owned(), format_seconds),
-            relative.unwrap_or_else(|| "–".to_owned()),
-            format_interval(row),
-            row.judgement.name().to_owned(),
-        ];
-        let style = row.judgement.style();
-        table.push(cells.map(|text| Cell::from(text).styled(style)), is_apart);
-    }
+    let lines = rows.iter().flat_map(|row| {
+        let of = (row.level, row.program);
+        let is_apart = group.replace(of) != Some(of);
+        let program = row
+            .program
+            .filter(|_| is_apart && row.level == RowLevel::Operation);
+        let head = program.map(|program| (literal(program), None, true));
+        let line = (literal(&row.label), Some(row), is_apart && head.is_none());
+        head.into_iter().chain([line])
+    });
+    let cell = |row: Option<&JudgedRow<'_>>, text: &dyn Fn(&JudgedRow<'_>) -> String| {
+        let cell = |row: &JudgedRow<'_>| Cell::from(text(row)).styled(row.judgement.style());
+        row.map(cell).unwrap_or_default()
+    };
+    let dash = || "–".to_owned();
+    let table = table("Intervals and verdicts of a point", lines)
+        .names("operation", |(name, row, _)| {
+            let style = row.map(|row| row.judgement.style());
+            Cell::from(name).styled(style.unwrap_or_default())
+        })
+        .figures("seconds", |(_, row, _)| {
+            cell(*row, &|row| row.seconds.map_or_else(dash, format_seconds))
+        })
+        .figures("relative", |(_, row, _)| {
+            cell(*row, &|row| {
+                row.effect
+                    .map_or_else(dash, |effect| ratio(effect.estimate))
+            })
+        })
+        .words(interval, |(_, row, _)| cell(*row, &format_interval))
+        .words("verdict", |(_, row, _)| {
+            cell(*row, &|row| row.judgement.name().to_owned())
+        })
+        .total_if(|(.., is_apart)| *is_apart);
     let noun = Nouns::of(attribution).one;
-    vec![
-        heading(title),
-        Node::Table(table),
-        paragraph(tally(&rows, noun)),
-    ]
+    vec![heading(title), table.node(), paragraph(tally(&rows, noun))]
 }
 
 /// Returns the rows of `point`: those of the published table if there is one, else programs with their operations.
@@ -234,13 +222,13 @@ fn tally(rows: &[JudgedRow<'_>], noun: &str) -> String {
         .collect();
     let counted: Vec<String> = Judgement::ALL
         .into_iter()
-        .map(|judgement| {
+        .map(|(judgement, name, _)| {
             let count = rows.iter().filter(|row| row.judgement == judgement).count();
-            (judgement, count)
+            (judgement, count, name)
         })
         // Unmeasured operations are rare, so zero of them are not mentioned.
-        .filter(|(judgement, count)| *judgement != Judgement::NotMeasured || *count > 0)
-        .map(|(judgement, count)| format!("{count} {}", judgement.name()))
+        .filter(|(judgement, count, _)| *judgement != Judgement::NotMeasured || *count > 0)
+        .map(|(_, count, name)| format!("{count} {name}"))
         .collect();
     let evident = [Judgement::Faster, Judgement::Slower];
     let evident = rows.iter().filter(|row| evident.contains(&row.judgement));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{costs, format_seconds, head, label, program, seconds};
-use crate::document::{Cell, Column, Node, Table, literal, name, paragraph};
+use crate::document::{Node, literal, name, paragraph, table};
 use crate::text::width;
 use perfquilt_judge::attribution::Attribution;
 use perfquilt_model::observation::{CLIENT_OPERATION, RecordedRow, RecordedTable, RowLevel};
@@ -110,18 +110,22 @@ impl RelativeTable {
                 "({skipped} more columns need a wider terminal, or a pipe.)"
             ))
         });
-        let first = [Column::names("operation"), Column::figures("seconds")].into_iter();
-        let figures = numbers.map(|number| Column::figures(number.to_string()));
-        let mut table = Table::new("Relative times", first.chain(figures));
         let mut level = None;
-        for (row, label) in self.rows.iter().zip(&labels) {
+        let rows = self.rows.iter().zip(&labels).map(|(row, label)| {
             let is_apart = level.replace(row.level) != Some(row.level);
-            let relative = row.relative[skipped.min(row.relative.len())..].iter();
-            let relative = relative.map(|of| of.map_or("–".to_owned(), |of| format!("{of:.3}")));
-            let figures = [format_seconds(row.seconds)].into_iter().chain(relative);
-            let cells = [literal(label)].into_iter().chain(figures);
-            table.push(cells.map(Cell::from), is_apart);
-        }
+            (row, label, is_apart)
+        });
+        let table = table("Relative times", rows)
+            .names("operation", |(_, label, _)| literal(label))
+            .figures("seconds", |(row, ..)| format_seconds(row.seconds))
+            .each(
+                numbers.map(|number| (number.to_string(), number - 1)),
+                |(row, ..), at| match row.relative.get(*at).copied().flatten() {
+                    Some(relative) => format!("{relative:.3}"),
+                    None => "–".to_owned(),
+                },
+            )
+            .total_if(|(.., is_apart)| *is_apart);
         let about = paragraph(
             "Time relative to the first column, which is in seconds: below 1 is faster. As sql-bench's compare-results prints it:",
         );
@@ -129,7 +133,7 @@ impl RelativeTable {
         [about, heads]
             .into_iter()
             .chain(hidden)
-            .chain([Node::Table(table)])
+            .chain([table.node()])
             .collect()
     }
 }

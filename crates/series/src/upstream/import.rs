@@ -231,21 +231,12 @@ impl FileSink {
 mod tests {
     use super::super::objects::{MODE_EXEC, MODE_FILE, MODE_LINK};
     use super::*;
+    use perfquilt_testkit::git;
 
     fn store() -> (tempfile::TempDir, Objects) {
         let dir = tempfile::tempdir().unwrap();
         let store = Objects::open_or_create(&dir.path().join("o.git")).unwrap();
         (dir, store)
-    }
-
-    fn git(store: &Objects, args: &[&str]) -> String {
-        let output = perfquilt_system::process::Command::new("git")
-            .arg("--git-dir")
-            .arg(store.path())
-            .args(args)
-            .run_ok(perfquilt_model::error::Kind::Internal)
-            .unwrap();
-        output.stdout_text()
     }
 
     #[test]
@@ -261,14 +252,14 @@ mod tests {
         })
         .unwrap();
         assert_eq!(imported.files, 5);
-        let listing = git(&store, &["ls-tree", "-r", &imported.tree.to_string()]);
+        let listing = git(store.path(), &["ls-tree", "-r", &imported.tree.to_string()]);
         let names: Vec<&str> = listing
             .lines()
             .map(|line| line.split_once('\t').unwrap().1)
             .collect();
         assert_eq!(names, ["a.c", "a/run.sh", "again.c", "b/hard", "l"]);
         assert!(listing.contains("100755 blob") && listing.contains("120000 blob"));
-        git(&store, &["fsck", "--full", "--strict"]);
+        git(store.path(), &["fsck", "--full", "--strict"]);
         // Importing the same files again adds nothing.
         let packs = || {
             std::fs::read_dir(store.path().join("objects/pack"))

@@ -602,7 +602,7 @@ fn add(
 }
 
 /// Why runs at a target rate without latency have no verdict.
-const AT_FIXED_RATE: &str = "cannot be told at a fixed rate";
+const AT_FIXED_RATE: &str = "unknown at a fixed rate";
 
 /// Why runs with many failed events have no verdict.
 const FAILED_EVENTS: &str = "events that failed count as work done";

@@ -268,18 +268,7 @@ pub fn end_processes_of(folder: &Path) {
 mod tests {
     use super::super::{Command, was_stopped};
     use super::*;
-
-    /// Waits until `condition` returns a value, at most ten seconds.
-    fn eventually<T>(mut condition: impl FnMut() -> Option<T>) -> T {
-        let until = Instant::now() + Duration::from_secs(10);
-        loop {
-            if let Some(value) = condition() {
-                return value;
-            }
-            assert!(Instant::now() < until, "never");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
+    use perfquilt_testkit::wait_for;
 
     /// Returns a shell that starts a daemon as `how` says, which writes its id to the file `id`, and then does `then`.
     fn daemon(folder: &Path, how: &str, then: &str) -> Command {
@@ -308,9 +297,9 @@ mod tests {
         for how in ["", "setsid", "setsid env -i PATH=\"$PATH\""] {
             let folder = tempfile::tempdir().unwrap();
             let mut child = daemon(folder.path(), how, "sleep 0.2").spawn().unwrap();
-            eventually(|| folder.path().join("id").exists().then_some(()));
+            wait_for(|| folder.path().join("id").exists().then_some(()));
             child.note_descendants();
-            let status = eventually(|| child.try_wait().unwrap());
+            let status = wait_for(|| child.try_wait().unwrap());
             assert!(status.success());
             let left = child.orphans();
             assert!(left.iter().any(|of| of.name == "sleep"), "{how}: {left:?}");
@@ -324,8 +313,8 @@ mod tests {
         let mut child = daemon(folder.path(), "setsid setsid -f", "sleep 30")
             .spawn()
             .unwrap();
-        eventually(|| folder.path().join("id").exists().then_some(()));
-        let strays = eventually(|| Some(child.strays()).filter(|strays| !strays.is_empty()));
+        wait_for(|| folder.path().join("id").exists().then_some(()));
+        let strays = wait_for(|| Some(child.strays()).filter(|strays| !strays.is_empty()));
         assert!(strays.iter().all(|of| of.pid != child.id()), "{strays:?}");
         child.kill().unwrap();
         assert!(child.orphans().is_empty(), "it was killed by us");
@@ -346,7 +335,7 @@ mod tests {
         }
         let ids = std::fs::read_to_string(folder.path().join("ids")).unwrap();
         for pid in ids.lines().map(|id| id.parse().unwrap()) {
-            eventually(|| {
+            wait_for(|| {
                 // Other tests start children meanwhile, and then nothing is reaped.
                 orphans();
                 OrphanProcess::read(pid).is_none().then_some(())
@@ -361,10 +350,10 @@ mod tests {
         let is_stopped = || OrphanProcess::read(child.id()).unwrap().is_stopped();
         assert!(!is_stopped() && !was_stopped(child.id()));
         rustix::process::kill_process(pid, Signal::STOP).unwrap();
-        eventually(|| is_stopped().then_some(()));
+        wait_for(|| is_stopped().then_some(()));
         assert!(was_stopped(child.id()));
         rustix::process::kill_process(pid, Signal::CONT).unwrap();
-        eventually(|| was_stopped(child.id()).then_some(()));
+        wait_for(|| was_stopped(child.id()).then_some(()));
         assert!(!is_stopped() && !was_stopped(child.id()));
         child.kill().unwrap();
     }
@@ -379,7 +368,7 @@ mod tests {
             .args(["-c", script])
             .spawn()
             .unwrap();
-        let traced = eventually(|| {
+        let traced = wait_for(|| {
             let traced = *children(tracer.id()).first()?;
             OrphanProcess::read(traced).filter(|traced| traced.state == 't')
         });
@@ -405,13 +394,13 @@ mod tests {
     fn what_a_dead_run_left_is_ended_by_its_folder() {
         let folder = tempfile::tempdir().unwrap();
         let mut child = daemon(folder.path(), "setsid", "sleep 30").spawn().unwrap();
-        eventually(|| folder.path().join("id").exists().then_some(()));
+        wait_for(|| folder.path().join("id").exists().then_some(()));
         end_processes_of(Path::new("/nonexistent"));
         assert!(!is_gone(id(folder.path())));
         end_processes_of(&folder.path().join("start"));
         assert!(!is_gone(id(folder.path())), "the mark is no path inside it");
         end_processes_of(folder.path());
-        eventually(|| is_gone(id(folder.path())).then_some(()));
+        wait_for(|| is_gone(id(folder.path())).then_some(()));
         let _ = child.kill();
     }
 }

@@ -75,18 +75,7 @@ mod tests {
 
     use super::super::Command;
     use super::*;
-
-    /// Waits until `condition` holds, at most ten seconds.
-    fn eventually(mut condition: impl FnMut() -> bool) -> bool {
-        let started = Instant::now();
-        while started.elapsed() < Duration::from_secs(10) {
-            if condition() {
-                return true;
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        false
-    }
+    use perfquilt_testkit::eventually;
 
     #[test]
     fn children_of_other_sessions_belong_to_the_family() {

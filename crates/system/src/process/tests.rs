@@ -2,6 +2,7 @@
 
 use super::*;
 use perfquilt_model::error::Kind;
+use perfquilt_testkit::eventually;
 
 #[test]
 fn captures_and_reports() {
@@ -82,17 +83,6 @@ fn is_gone(folder: &Path) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", id.trim()));
     // A zombie counts as gone.
     stat.map_or(true, |stat| stat.contains(") Z "))
-}
-
-fn eventually(condition: impl Fn() -> bool) -> bool {
-    let started = Instant::now();
-    while !condition() {
-        if started.elapsed() > Duration::from_secs(10) {
-            return false;
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    true
 }
 
 #[test]

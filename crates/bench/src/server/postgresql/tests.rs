@@ -9,6 +9,7 @@ use super::*;
 use crate::server::Scratch;
 use perfquilt_model::progress::Silent;
 use perfquilt_system::process::process_tree;
+use perfquilt_testkit::eventually;
 
 /// Returns the folder of the newest installed server.
 fn installed() -> PathBuf {
@@ -50,17 +51,6 @@ impl World {
 
 fn connect(running: &Running) -> Client {
     Client::connect(&running.endpoint.socket, "postgres").unwrap()
-}
-
-fn eventually(mut condition: impl FnMut() -> bool) -> bool {
-    let started = Instant::now();
-    while started.elapsed() < Duration::from_secs(20) {
-        if condition() {
-            return true;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    false
 }
 
 fn alive(pid: &u32) -> bool {
