@@ -2,15 +2,14 @@
 
 use std::fmt::Write;
 
-use super::{COVERAGE, Check, FALSE_POSITIVES, Family, Simulated, family, plot, scenario};
+use super::{COVERAGE, Check, FALSE_POSITIVES, Simulated, family, scenario};
 use perfquilt_calibrate::percent;
-use perfquilt_model::error::Result;
 use perfquilt_report::wrap;
 
 impl Simulated {
-    /// Returns the part of the page on simulated experiments. `plot`, `scenarios` and `checks` are the file names of its
-    /// drawing, of [`Simulated::scenarios`] and of [`Simulated::table`].
-    pub fn markdown(&self, plot: &str, scenarios: &str, checks: &str) -> String {
+    /// Returns the part of the page on simulated experiments. `scenarios` and `checks` are the file names of
+    /// [`Simulated::scenarios`] and of [`Simulated::table`].
+    pub fn markdown(&self, scenarios: &str, checks: &str) -> String {
         let mut page = format!(
             "## Simulated experiments\n\n\
              {} experiments in each of [{} scenarios]({scenarios}), with {} patches without effect and a control, judged as in \
@@ -29,21 +28,30 @@ impl Simulated {
             self.threads,
             self.version,
         );
+        page.push_str(
+            "| scenario | false claims | by hand | naive | coverage |\n|:--|--:|--:|--:|--:|\n",
+        );
+        for family in &self.families {
+            let _ = writeln!(
+                page,
+                "| {} | {} | {} | {} | {} |",
+                family.scenario,
+                percent(family.false_positives),
+                percent(family.false_positives_peeking),
+                percent(family.false_positives_naive),
+                percent(family.coverage),
+            );
+        }
         let limit = percent(FALSE_POSITIVES);
+        let coverage = span(COVERAGE.0, COVERAGE.1);
         let _ = writeln!(
             page,
-            "| over the scenarios | found | limits |\n|:--|--:|--:|\n\
-             | *false claims*: experiments that call a patch faster or slower | {} | {limit} |\n\
-             | *by hand*: the same if somebody looks after every block and stops at such a call | {} | {limit} |\n\
-             | *naive*: by hand, with Student's test and without adjustment | {} | |\n\
-             | *coverage*: 95 % intervals that contain the true effect | {} | {} |",
-            self.range(|family| family.false_positives),
-            self.range(|family| family.false_positives_peeking),
-            self.range(|family| family.false_positives_naive),
-            self.range(|family| family.coverage),
-            span(COVERAGE.0, COVERAGE.1),
+            "| *limits* | {limit} | {limit} | | {coverage} |\n\n\
+             - *false claims*: experiments that call a patch faster or slower;\n\
+             - *by hand*: the same if somebody looks after every block and stops at such a call;\n\
+             - *naive*: by hand, with Student's test and without adjustment;\n\
+             - *coverage*: 95 % intervals that contain the true effect."
         );
-        let _ = writeln!(page, "\n![False claims and coverage by scenario]({plot})");
         let (faults, by_chance) = (self.faults(), self.outside_by_chance());
         let within = match by_chance.len() {
             0 => String::new(),
@@ -62,15 +70,6 @@ impl Simulated {
             page.push_str("\nEvery figure is within its limits.\n");
         }
         page
-    }
-
-    /// Returns the smallest and the largest share over the scenarios.
-    fn range(&self, of: fn(&Family) -> f64) -> String {
-        let shares = || self.families.iter().map(of);
-        span(
-            shares().fold(f64::INFINITY, f64::min),
-            shares().fold(0.0, f64::max),
-        )
     }
 
     /// Returns all scenarios as tab-separated values, one per line after a line of names.
@@ -101,15 +100,10 @@ impl Simulated {
         let mut table = "simulated\tshare of\texperiments\tfound\tlimits\n".to_owned();
         for check in &self.checks {
             let (found, limits) = (percent(check.share), check.limits());
-            let (name, what, experiments) = (&check.name, check.what, check.experiments);
+            let (name, what, experiments) = (&check.name, &check.what, check.experiments);
             let _ = writeln!(table, "{name}\t{what}\t{experiments}\t{found}\t{limits}");
         }
         table
-    }
-
-    /// Returns the drawing that [`Simulated::markdown`] shows, as SVG.
-    pub fn plot(&self) -> Result<String> {
-        plot::families(self)
     }
 }
 
@@ -178,11 +172,11 @@ mod tests {
 
     #[test]
     fn a_small_calibration_can_be_shown() {
-        let simulated = super::super::simulated(10, 1, &perfquilt_model::progress::Silent).unwrap();
-        let page = simulated.markdown("page-errors.svg", "page-scenarios.tsv", "page-checks.tsv");
+        let simulated =
+            super::super::simulated(10, 1, None, &perfquilt_model::progress::Silent).unwrap();
+        let page = simulated.markdown("page-scenarios.tsv", "page-checks.tsv");
         for part in [
-            "| *coverage*: ",
-            "(page-errors.svg)",
+            "\n| restarts | ",
             "(page-scenarios.tsv)",
             "(page-checks.tsv)",
         ] {
@@ -194,8 +188,6 @@ mod tests {
         let table = simulated.table();
         assert!(table.contains("\n20 patches at the margin\t"), "{table}");
         assert_eq!(table.lines().count(), 1 + simulated.checks.len());
-        let svg = simulated.plot().unwrap();
-        assert!(svg.starts_with("<svg"), "{svg}");
         assert!(text(&simulated).contains("everything"));
     }
 }

@@ -3,13 +3,13 @@
 use serde::Serialize;
 
 use super::random::Noise;
-use super::scenario::{PATCHES, Scenario, header, points};
+use super::scenario::Scenario;
+use super::sessions::ended;
 use super::simulation::parallel;
 use perfquilt_config::DEFAULT_MIN_BLOCKS;
-use perfquilt_judge::attribution::{Collector, Effect, EffectKind, PatchEffects};
-use perfquilt_measure::experiment;
+use perfquilt_judge::attribution::{Effect, EffectKind, PatchEffects, Verdict};
 use perfquilt_model::error::{Error, Result};
-use perfquilt_model::observation::{Meter, PlannedBlocks, Supplement};
+use perfquilt_model::observation::Meter;
 
 /// The maximum number of blocks of a simulated experiment.
 pub(super) const BLOCKS: u32 = 40;
@@ -20,9 +20,9 @@ pub(super) const RESOLUTION: f64 = 0.005;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Family {
     /// The scenario's name.
-    pub scenario: &'static str,
+    pub scenario: String,
     /// The description of the scenario.
-    pub description: &'static str,
+    pub description: String,
     /// The number of experiments.
     pub experiments: usize,
     /// The share of experiments in which some patch was called faster or slower at the end.
@@ -62,14 +62,13 @@ struct One {
 
 /// Runs `experiments` null experiments of `scenario`, and reports each finished one to `done`.
 pub(super) fn family(
-    scenario: Scenario,
+    scenario: &Scenario,
     experiments: usize,
     seed: u64,
     done: &(dyn Fn() + Sync),
 ) -> Result<Family> {
-    let (name, description) = scenario.words();
     let all: Vec<One> = parallel(experiments, |index| {
-        let mut noise = Noise::of(seed, name, index);
+        let mut noise = Noise::of(seed, &scenario.name, index);
         let one = one(scenario, &mut noise)?;
         done();
         Ok(one)
@@ -79,8 +78,8 @@ pub(super) fn family(
     let sum = |of: fn(&One) -> u32| all.iter().map(|one| f64::from(of(one))).sum::<f64>();
     let intervals = sum(|one| one.intervals).max(1.0);
     Ok(Family {
-        scenario: name,
-        description,
+        scenario: scenario.name.clone(),
+        description: scenario.description.clone(),
         experiments: all.len(),
         false_positives: share(|one| one.false_positive),
         false_positives_peeking: share(|one| one.peeking),
@@ -95,49 +94,16 @@ pub(super) fn family(
 
 /// Simulates one experiment from the first block to the end, through the tables, intervals, adjustments and
 /// verdicts of a real one.
-fn one(scenario: Scenario, noise: &mut Noise) -> Result<One> {
-    let header = header(PATCHES);
-    let workloads: Vec<String> = scenario
-        .workloads()
-        .iter()
-        .map(|w| (*w).to_owned())
-        .collect();
-    let supplement = Supplement {
-        planned: workloads
-            .iter()
-            .map(|workload| PlannedBlocks {
-                min_blocks: Some(DEFAULT_MIN_BLOCKS),
-                resolution: Some(RESOLUTION),
-                ..PlannedBlocks::fixed(workload, Meter::Time, BLOCKS)
-            })
-            .collect(),
-        ..Supplement::default()
-    };
-    let points = points(PATCHES);
-    let mut collector = Collector::new(&header, &supplement)?;
+fn one(scenario: &Scenario, noise: &mut Noise) -> Result<One> {
     let mut one = One::default();
-    let mut drift = 0.0;
-    let mut measured = 0;
-    let mut state = None;
-    for number in 0..BLOCKS {
-        let (points, workloads) = match &state {
-            Some(state) => experiment::needed(&points, &workloads, state),
-            None => (points.clone(), workloads.clone()),
-        };
-        if workloads.is_empty() {
-            break;
-        }
-        measured += workloads.len();
-        for observation in scenario.block(number, &points, &workloads, &mut drift, noise) {
-            collector.add(&observation)?;
-        }
+    let rule = (RESOLUTION, DEFAULT_MIN_BLOCKS);
+    let end = ended(&scenario.experiment, rule, noise, &mut |collector| {
         let (patches, stopping) = collector.patches(&Meter::default_margin);
         let goes_on = stopping.as_ref().is_none_or(|stopping| !stopping.ended);
         one.peeking |= goes_on && claims(&patches);
         one.naive |= main_effects(&patches).any(|effect| student(effect) < 0.05);
-        state = stopping;
-    }
-    let end = collector.finish(&Meter::default_margin);
+        stopping
+    })?;
     if !end.is_complete() {
         return Err(Error::internal("a simulated experiment did not end"));
     }
@@ -146,14 +112,14 @@ fn one(scenario: Scenario, noise: &mut Noise) -> Result<One> {
     for effect in judged(&end.patches) {
         one.intervals += 1;
         one.held += u32::from(!effect.leaves_out_zero());
-        one.no_effect +=
-            u32::from(effect.verdict == perfquilt_judge::attribution::Verdict::NoEffect);
+        one.no_effect += u32::from(effect.verdict == Verdict::NoEffect);
     }
     for effect in &end.total {
         one.totals += 1;
         one.total_held += u32::from(!effect.leaves_out_zero());
     }
-    one.blocks = measured as f64 / workloads.len() as f64;
+    let done = end.progress.iter().map(|of| f64::from(of.done));
+    one.blocks = done.sum::<f64>() / end.progress.len().max(1) as f64;
     one.budget_used = end.stopping.is_some_and(|state| !state.open.is_empty());
     Ok(one)
 }
@@ -190,10 +156,13 @@ fn student(effect: &Effect) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scenario::scenarios;
 
     #[test]
     fn every_scenario_ends_and_together_they_stay_within_the_limits() {
-        let all = Scenario::ALL.map(|scenario| family(scenario, 15, 1, &|| ()).unwrap());
+        let scenarios = scenarios().unwrap();
+        let run = |scenario| family(scenario, 15, 1, &|| ()).unwrap();
+        let all: Vec<Family> = scenarios.iter().map(run).collect();
         let mean = |of: fn(&Family) -> f64| all.iter().map(of).sum::<f64>() / all.len() as f64;
         // The limits of the calibration, and two standard errors for this number of experiments and intervals.
         let allowed = |share: f64, of: f64| 2.0 * (share * (1.0 - share) / of).sqrt();
@@ -223,7 +192,8 @@ mod tests {
 
     #[test]
     fn the_same_seed_gives_the_same_result() {
-        let run = |seed| family(Scenario::Missing, 6, seed, &|| ()).unwrap();
+        let missing = &scenarios().unwrap()[5];
+        let run = |seed| family(missing, 6, seed, &|| ()).unwrap();
         assert_eq!(run(3), run(3));
         assert_ne!(run(3), run(4));
     }

@@ -17,17 +17,18 @@
 //! assert!((930..=980).contains(&covered), "{covered}");
 //! ```
 
-mod assumptions;
 mod bisection;
 mod checks;
 mod cost;
 mod document;
+mod experiment;
 mod family;
 mod machines;
-mod plot;
 pub mod random;
 mod scenario;
+mod sessions;
 mod simulation;
+mod slices;
 
 use std::time::Instant;
 
@@ -91,7 +92,7 @@ impl Simulated {
     fn described(&self, filter: impl Fn(&Figure<'_>) -> bool) -> Vec<String> {
         let families = self.families.iter().flat_map(|family| {
             let figure = |share, (least, most), what| Figure {
-                of: family.scenario,
+                of: &family.scenario,
                 what,
                 share,
                 experiments: family.experiments,
@@ -180,19 +181,26 @@ fn is_below(share: f64, least: f64, n: usize) -> bool {
     Binomial::new(least, n as u64).is_ok_and(|chance| chance.cdf(hits) < CHANCE)
 }
 
-/// Runs `experiments` simulated experiments per scenario. The same seed gives the same figures.
-pub fn simulated(experiments: usize, seed: u64, progress: &dyn Progress) -> Result<Simulated> {
+/// Runs `experiments` simulated experiments per scenario, or those of the promises alone whose names contain `only`. The same
+/// seed gives the same figures.
+pub fn simulated(
+    experiments: usize,
+    seed: u64,
+    only: Option<&str>,
+    progress: &dyn Progress,
+) -> Result<Simulated> {
     let started = Instant::now();
     let mut families = Vec::new();
-    for scenario in scenario::Scenario::ALL {
-        let name = format!("simulate {}", scenario.words().0);
+    let scenarios = scenario::scenarios()?;
+    for scenario in scenarios.iter().filter(|_| only.is_none()) {
+        let name = format!("simulate {}", scenario.name);
         let found = counted(&name, experiments, progress, |done| {
             family::family(scenario, experiments, seed, done)
         })?;
         families.push(found);
     }
     let checks = counted("check promises", checks::count()?, progress, |done| {
-        checks::checks(experiments, seed, done)
+        checks::checks(experiments, seed, only.unwrap_or_default(), done)
     })?;
     Ok(Simulated {
         schema: 2,

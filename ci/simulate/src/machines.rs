@@ -2,6 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use serde::Deserialize;
+
+use super::checks::{Hits, Question, hit};
 use super::random::Noise;
 use super::scenario::{EXPERIMENT, RESTART, header, points};
 use perfquilt_judge::attribution::{self, Attribution, EffectKind};
@@ -17,30 +20,36 @@ const OFFSET: f64 = 0.02;
 const ROW: u32 = 4;
 
 /// Machines to simulate.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Fleet {
-    pub(super) machines: u32,
+    machines: u32,
     /// Rows that each machine measures.
-    pub(super) rows: u32,
+    rows: u32,
     /// Standard deviation of what a patch is worth from machine to machine, as a fraction of speed.
-    pub(super) between: f64,
+    between: f64,
     /// Machines whose values vary five times as much, those on which each server has an offset of its own (2 %, standard deviation), those that
     /// measure half of their rows because they are slow, and those that die after their first row.
-    pub(super) noisy: u32,
-    pub(super) shifted: u32,
-    pub(super) slow: u32,
-    pub(super) dying: u32,
+    #[serde(default)]
+    noisy: u32,
+    #[serde(default)]
+    shifted: u32,
+    #[serde(default)]
+    slow: u32,
+    #[serde(default)]
+    dying: u32,
     /// Degrees of freedom of Student's distribution of a restart; `None` for the normal distribution.
-    pub(super) tails: Option<u32>,
+    #[serde(default)]
+    tails: Option<u32>,
 }
 
 /// An experiment, and its machines by name.
 pub(super) struct Found {
-    pub(super) attribution: Attribution,
-    pub(super) noisy: BTreeSet<String>,
-    pub(super) shifted: BTreeSet<String>,
+    attribution: Attribution,
+    noisy: BTreeSet<String>,
+    shifted: BTreeSet<String>,
     /// The mean over machines of what each patch is worth there.
-    pub(super) worth: Vec<f64>,
+    worth: Vec<f64>,
 }
 
 impl Fleet {
@@ -127,9 +136,18 @@ impl Fleet {
 }
 
 impl Found {
+    pub(super) fn asked(&self, question: Question) -> Hits {
+        match question {
+            Question::Noisy => self.left_out(&self.noisy),
+            Question::Shifted => self.left_out(&self.shifted),
+            Question::Healthy => hit(self.leaves_out_healthy()),
+            _ => self.covered(),
+        }
+    }
+
     /// Returns how many of the patches' intervals contain the true effect, and their number: over all machines of the class
     /// where machines are units, else on these machines.
-    pub(super) fn covered(&self) -> (u32, u32) {
+    fn covered(&self) -> Hits {
         let units = self.attribution.noise.machines.iter().any(|of| of.units);
         let mut held = 0;
         let mut all = 0;
@@ -154,20 +172,16 @@ impl Found {
     }
 
     /// Returns how many of `planted` machines are left out, and their number.
-    pub(super) fn left_out(&self, planted: &BTreeSet<String>) -> (u32, u32) {
+    fn left_out(&self, planted: &BTreeSet<String>) -> Hits {
         let excluded = &self.attribution.noise.excluded_machines;
         let found = excluded.iter().filter(|of| planted.contains(&of.machine));
         let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         (count(found.count()), count(planted.len()))
     }
 
-    /// Returns 1 if a healthy machine is left out, of 1.
-    pub(super) fn wrongly_left_out(&self) -> (u32, u32) {
+    fn leaves_out_healthy(&self) -> bool {
         let excluded = &self.attribution.noise.excluded_machines;
         let is_planted = |name: &String| self.noisy.contains(name) || self.shifted.contains(name);
-        (
-            u32::from(excluded.iter().any(|of| !is_planted(&of.machine))),
-            1,
-        )
+        excluded.iter().any(|of| !is_planted(&of.machine))
     }
 }

@@ -25,10 +25,13 @@ struct Arguments {
     /// Seed of the simulation: the same seed gives the same figures
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+    /// Simulate only the promises whose names contain this
+    #[arg(long, value_name = "TEXT", conflicts_with = "output")]
+    only: Option<String>,
     /// Print the figures as JSON
     #[arg(long)]
     json: bool,
-    /// Markdown page to update with the results; drawing and tables go beside it
+    /// Markdown page to update with the results; tables go beside it
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -61,7 +64,7 @@ fn run(arguments: &Arguments) -> Result<()> {
     let (seed, page) = (arguments.seed, arguments.output.as_deref());
     match arguments.subject {
         Subject::Experiments => {
-            let found = simulated(experiments, seed, &Silent)?;
+            let found = simulated(experiments, seed, arguments.only.as_deref(), &Silent)?;
             print(arguments, &found, &text(&found))?;
             page.map_or(Ok(()), |file| write_simulated(file, &found))?;
             refuse(found.faults())
@@ -105,16 +108,14 @@ fn refuse(faults: Vec<String>) -> Result<()> {
 }
 
 fn write_simulated(file: &Path, found: &Simulated) -> Result<()> {
-    let [plot, scenarios, checks] =
-        ["errors.svg", "scenarios.tsv", "checks.tsv"].map(|name| beside(file, name));
-    let body = found.markdown(&plot, &scenarios, &checks);
+    let [scenarios, checks] = ["scenarios.tsv", "checks.tsv"].map(|name| beside(file, name));
+    let body = found.markdown(&scenarios, &checks);
     Page::calibration(file)?.with("simulated", &body).save()?;
     write_file(
         &file.with_file_name(scenarios),
         found.scenarios().as_bytes(),
     )?;
-    write_file(&file.with_file_name(checks), found.table().as_bytes())?;
-    write_file(&file.with_file_name(plot), found.plot()?.as_bytes())
+    write_file(&file.with_file_name(checks), found.table().as_bytes())
 }
 
 fn write_bisected(file: &Path, found: &Bisections) -> Result<()> {

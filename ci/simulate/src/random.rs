@@ -2,7 +2,20 @@
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+use serde::Deserialize;
 use sha2::{Digest, Sha256};
+
+/// A distribution with mean 0 and variance 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Distribution {
+    /// The normal one.
+    Normal,
+    /// Student's with 3 degrees of freedom.
+    Heavy,
+    /// The log-normal one of σ = 1.
+    LogNormal,
+}
 
 /// A source of random numbers.
 #[derive(Debug)]
@@ -23,6 +36,33 @@ impl Noise {
     /// Returns true with probability `share`.
     pub fn chance(&mut self, share: f64) -> bool {
         self.uniform() < share
+    }
+
+    /// Draws a whole number below `count`.
+    pub fn below(&mut self, count: usize) -> usize {
+        self.0.random_range(0..count)
+    }
+
+    /// Draws from Poisson's distribution (Knuth).
+    pub fn poisson(&mut self, mean: f64) -> u32 {
+        let (mut count, mut product) = (0, self.uniform());
+        while product > (-mean).exp() {
+            count += 1;
+            product *= self.uniform();
+        }
+        count
+    }
+
+    /// Draws from a distribution with mean 0 and variance 1.
+    pub fn draw(&mut self, distribution: Distribution) -> f64 {
+        match distribution {
+            Distribution::Normal => self.normal(),
+            Distribution::Heavy => self.heavy(),
+            Distribution::LogNormal => {
+                let e = std::f64::consts::E;
+                (self.normal().exp() - e.sqrt()) / (e * (e - 1.0)).sqrt()
+            }
+        }
     }
 
     /// Draws one of `values`.
@@ -73,6 +113,11 @@ mod tests {
         let (mean, variance) = moments(&mut || noise.heavy());
         assert!(
             mean.abs() < 0.02 && (0.8..1.3).contains(&variance),
+            "{variance}"
+        );
+        let (mean, variance) = moments(&mut || noise.draw(Distribution::LogNormal));
+        assert!(
+            mean.abs() < 0.02 && (0.8..1.2).contains(&variance),
             "{variance}"
         );
     }

@@ -64,8 +64,8 @@ fn a_simulation_is_repeatable_and_writes_its_part_of_a_page() {
     let read = |file: &str| std::fs::read_to_string(folder.path().join(file)).unwrap();
     let page = read("page.md");
     assert_eq!(page.matches("## Simulated experiments").count(), 1);
-    assert!(page.contains("(page-errors.svg)"), "{page}");
-    assert!(read("page-errors.svg").starts_with("<svg"));
+    assert!(page.contains("(page-scenarios.tsv)"), "{page}");
+    assert_eq!(read("page-scenarios.tsv").lines().count(), 11);
 }
 
 #[test]

@@ -78,7 +78,7 @@ impl View<'_> {
             effect.verdict == Verdict::Unclear && effect.minimum_detectable.is_some()
         };
         let detectable = if attribution.series_effects().any(is_open) {
-            " Two in three such experiments would detect an effect of the minimum detectable size, with all rows \
+            " Four in five such experiments would detect an effect of the minimum detectable size, with all rows \
              judged together."
         } else {
             ""

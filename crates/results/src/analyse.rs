@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Cursor, Read};
 use std::path::Path;
 
+use crate::earlier;
 use perfquilt_judge::attribution::{
     Attribution, Collector, ObservationFault, WithinBlocks, attribute_with, function_changes,
 };
@@ -85,7 +86,7 @@ pub fn supplement(store: &Store, id: ExperimentId) -> Result<Supplement> {
         blocks.add(&workload, &store.slices(id, &workload, block)?);
     }
     let (within, mut left_out) = blocks.finish();
-    let mut supplement = store.supplement(id)?;
+    let mut supplement = earlier::with_correlation(store, id, store.supplement(id)?)?;
     supplement.tests = server_tests::compare(&store.tests(id)?);
     left_out.append(&mut supplement.left_out);
     Ok(Supplement {

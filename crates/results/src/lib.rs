@@ -26,6 +26,7 @@
 //! ```
 
 pub mod analyse;
+mod earlier;
 pub mod effects;
 pub mod merge;
 pub mod outcome;

@@ -250,16 +250,13 @@ impl<'a> Collector<'a> {
         end: Option<(Option<Stopping>, Vec<Progress>)>,
     ) -> JudgedEffects<'b> {
         let mut effects = self.effects(workloads, operations, margin);
-        let (mut patches, mut total) = effects.of_patches();
         let (stopping, progress) = end.unwrap_or_else(|| {
-            let stopping = self.stopping_of(&effects, &patches, &total);
+            let stopping = self.stopping_of(&mut effects);
             let progress = self.progress(workloads, &effects.untimed, stopping.as_ref());
             (stopping, progress)
         });
         effects.stopping_rules = self.stopping_rules(&progress);
-        if !effects.stopping_rules.is_empty() {
-            (patches, total) = effects.of_patches();
-        }
+        let (mut patches, mut total) = effects.of_patches();
         effects.add_cumulative(&mut patches, &total);
         let mut operations = effects.of_operations();
         super::multiplicity::adjust(&mut patches, &mut operations, &mut total, &effects.margins);
@@ -279,36 +276,31 @@ impl<'a> Collector<'a> {
 
     /// Returns only the state of the stopping rule ([`Attribution::stopping`]); `None` without one.
     pub fn stopping(&self) -> Option<Stopping> {
-        let planned = &self.supplement.planned;
-        planned.iter().find(|plan| plan.resolution.is_some())?;
         let (workloads, operations) = self.workloads();
-        let effects = self.effects(&workloads, &operations, &|_| 0.0);
-        let (patches, total) = effects.of_patches();
-        self.stopping_of(&effects, &patches, &total)
+        self.stopping_of(&mut self.effects(&workloads, &operations, &|_| 0.0))
     }
 
-    fn stopping_of(
-        &self,
-        effects: &Effects<'_>,
-        patches: &[PatchEffects],
-        total: &[Effect],
-    ) -> Option<Stopping> {
+    /// Evaluates the stopping rule, which looks at the widths of typical effects on its meter alone.
+    fn stopping_of(&self, effects: &mut Effects<'_>) -> Option<Stopping> {
         let planned = &self.supplement.planned;
-        let tables = &effects.completed[0].blocks;
+        let rule = planned.iter().find(|plan| plan.resolution.is_some())?;
+        effects.widths_of = Some(rule.meter);
+        let (patches, total) = effects.of_patches();
+        effects.widths_of = None;
+        let source = &effects.completed[0];
         let stopping = Stopping::of(
             planned,
-            patches,
-            total,
-            tables,
+            &patches,
+            &total,
+            &source.blocks,
             &self.unexecuted,
             (&effects.untimed, &self.header),
         )?;
-        let source = &effects.completed[0];
         if source.machines.units(false).is_none() {
             return Some(stopping);
         }
-        let (workloads, _) = self.workloads();
-        Some(stopping.on_machines(&machines(source, &workloads), patches, total))
+        let machines = machines(source, effects.workloads);
+        Some(stopping.on_machines(&machines, &patches, &total))
     }
 
     fn effects<'b>(
@@ -354,7 +346,7 @@ impl<'a> Collector<'a> {
             dependence,
             spreads: SharedSpreads::of(sources, &untimed),
             priors: Priors::of(sources, workloads),
-            correlations: Correlations::of(sources, workloads),
+            correlations: Correlations::of(sources, workloads, self.supplement.earlier_correlation),
             pairs: Pairs::of(&facts, workloads, operations),
             levels: PointMeans::default(),
             completed,
@@ -366,6 +358,7 @@ impl<'a> Collector<'a> {
             clock: &self.supplement.clock,
             margins: Meter::ALL.into_iter().map(|m| (m, margin(m))).collect(),
             stopping_rules: BTreeMap::new(),
+            widths_of: None,
             stops,
             windowed,
         }

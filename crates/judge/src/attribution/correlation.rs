@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::document::SUITE;
+use super::document::{Attribution, FEWEST_FOR_SMALL, SUITE};
 use super::tables::{NamesByMeter, ObservationSource, TablesByMeter};
 use crate::stats::{
     BlockTable, Interval, MachineCorrelation, UnitCorrelation, Units, blocks_in_wave, equal_rounds,
-    rounds_of_times, shared_rows,
+    rounds_of_times, shared_rows, without_bias,
 };
 use perfquilt_model::observation::{Meter, Statistic};
 
@@ -27,13 +27,18 @@ enum Correlation {
 }
 
 impl Correlations {
-    /// Estimates the correlations in `sources`.
-    pub(super) fn of(sources: &[ObservationSource], workloads: &NamesByMeter) -> Self {
+    /// Estimates the correlations in `sources`; few blocks of the first have at least that of `earlier` experiments.
+    pub(super) fn of(
+        sources: &[ObservationSource],
+        workloads: &NamesByMeter,
+        earlier: Option<f64>,
+    ) -> Self {
         let mut all = Correlations::default();
         for (place, source) in sources.iter().enumerate() {
             let tails = source.tails.iter().map(|(of, tables)| (Some(*of), tables));
             for (statistic, tables) in std::iter::once((None, &source.blocks)).chain(tails) {
-                all.add((place, statistic), source, tables, workloads);
+                let earlier = earlier.filter(|_| place == 0);
+                all.add((place, statistic), source, (tables, workloads), earlier);
             }
         }
         all
@@ -43,20 +48,23 @@ impl Correlations {
         &mut self,
         (place, statistic): (usize, Option<Statistic>),
         source: &ObservationSource,
-        tables: &TablesByMeter,
-        workloads: &NamesByMeter,
+        (tables, workloads): (&TablesByMeter, &NamesByMeter),
+        earlier: Option<f64>,
     ) {
+        let of_tables = |row: (Meter, &str), tables: &[&BlockTable]| {
+            of_tables(source, row, tables).map(|found| found.at_least(tables, earlier))
+        };
         for (&meter, by_name) in tables.iter().filter(|(meter, _)| meter.is_timed()) {
             let mut found: BTreeMap<String, Correlation> = by_name
                 .iter()
                 .filter_map(|(name, table)| {
-                    Some((name.clone(), of_tables(source, (meter, name), &[table])?))
+                    Some((name.clone(), of_tables((meter, name), &[table])?))
                 })
                 .collect();
             let names = workloads.get(&meter).into_iter().flatten();
             let suite: Option<Vec<&BlockTable>> = names.map(|name| by_name.get(name)).collect();
             if let Some(suite) = suite.filter(|suite| suite.len() > 1)
-                && let Some(of_suite) = of_tables(source, (meter, SUITE), &suite)
+                && let Some(of_suite) = of_tables((meter, SUITE), &suite)
             {
                 found.insert(SUITE.to_owned(), of_suite);
             }
@@ -77,6 +85,41 @@ impl Correlations {
             None => interval,
         }
     }
+}
+
+impl Correlation {
+    /// Returns the correlation with that of `earlier` experiments, where blocks are so few that their own tells little.
+    fn at_least(self, tables: &[&BlockTable], earlier: Option<f64>) -> Self {
+        let blocks = tables.iter().map(|table| table.blocks()).min();
+        match (self, earlier) {
+            (Correlation::Units(of), Some(earlier))
+                if blocks.is_some_and(|blocks| blocks < FEWEST_FOR_SMALL) =>
+            {
+                Correlation::Units(of.at_least(earlier))
+            }
+            (other, _) => other,
+        }
+    }
+}
+
+/// The least number of experiments whose blocks tell what later ones may assume.
+const FEWEST_EARLIER: usize = 3;
+
+/// Returns the correlation of consecutive blocks of time in `earlier` experiments on one class of machines: the mean over
+/// experiments of R. A. Fisher's z (*Metron* 1, 1921), of those with twelve blocks or more. `None` with fewer than three, or if
+/// it is not above 0.
+pub fn earlier_correlation(earlier: &[Attribution]) -> Option<f64> {
+    let of_experiment = |of: &Attribution| {
+        let of_time = of.noise.dependence.iter();
+        let all: Vec<f64> = of_time
+            .filter(|of| of.meter == Meter::Time && of.units >= FEWEST_FOR_SMALL)
+            .map(|of| without_bias(of.lag1, of.units).clamp(-0.99, 0.99).atanh())
+            .collect();
+        (!all.is_empty()).then(|| all.iter().sum::<f64>() / all.len() as f64)
+    };
+    let all: Vec<f64> = earlier.iter().filter_map(of_experiment).collect();
+    let mean = (all.iter().sum::<f64>() / all.len() as f64).tanh();
+    (all.len() >= FEWEST_EARLIER && mean > 0.0).then_some(mean)
 }
 
 /// Estimates what widens the intervals of the mean over `tables`: the correlation of machines where they are units, else that

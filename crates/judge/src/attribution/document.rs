@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::stats::{FORESEEABLE, StoppingRule, blocks_joined};
+use crate::stats::{FORESEEABLE, POWER, POWER_BEFORE_SHAPES, StoppingRule, blocks_joined, speed};
 
 use perfquilt_model::observation::{
     Conditions, ExcludedReadings, FailedWorkload, FunctionChange, Meter, PointBuild, ReusedFrom,
@@ -392,7 +392,7 @@ const MISSED: f64 = 0.05;
 /// How far apart the times of two states of a server were seen, as a fraction: code layouts, memory, the place in a block.
 const STATES: f64 = 1e-2;
 /// The least number of blocks that may show effects of any size.
-const FEWEST_FOR_SMALL: usize = 12;
+pub(super) const FEWEST_FOR_SMALL: usize = 12;
 
 /// The single workloads on which an effect over all workloads is shown.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -677,6 +677,20 @@ impl Effect {
             return digit;
         }
         (1.0 - MISSED.powf((self.blocks.max(1) as f64).recip())) * STATES
+    }
+
+    /// Returns the minimum detectable effect of a row with `share` of the family-wise error, as a fraction of speed; `None`
+    /// without a finite one.
+    pub(super) fn detectable(&self, share: f64) -> Option<f64> {
+        let power = if self.meter.is_timed() && !self.unpaired {
+            POWER_BEFORE_SHAPES
+        } else {
+            POWER
+        };
+        let least = self.basis?.minimum_detectable(share, power);
+        least
+            .is_finite()
+            .then(|| speed(least).max(self.least_claim()))
     }
 
     /// Returns whether rare starts of one server would show in so many blocks.

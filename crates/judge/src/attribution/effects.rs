@@ -55,6 +55,8 @@ pub(super) struct Effects<'a> {
     pub(super) margins: BTreeMap<Meter, f64>,
     /// The stopping rules, by meter, where the number of blocks was not fixed beforehand.
     pub(super) stopping_rules: BTreeMap<Meter, StoppingRule>,
+    /// The meter whose typical effects alone are computed; `None` for all figures of all meters.
+    pub(super) widths_of: Option<Meter>,
     /// The meters whose number of blocks depends on interval widths.
     pub(super) stops: BTreeSet<Meter>,
     /// The meters whose blocks have only some points each by plan.
@@ -396,7 +398,8 @@ impl Effects<'_> {
     /// Calls `make` for each meter's suite and its workloads, and collects the results.
     pub(super) fn by_workload<R>(&self, make: impl Fn(&str, Meter) -> Option<R>) -> Vec<R> {
         let mut made = Vec::new();
-        for (&meter, workloads) in self.workloads {
+        let is_asked = |meter: &Meter| self.widths_of.is_none_or(|only| only == *meter);
+        for (&meter, workloads) in self.workloads.iter().filter(|(meter, _)| is_asked(meter)) {
             let suite = (workloads.len() > 1).then_some(SUITE);
             let single = workloads.iter().map(String::as_str);
             for workload in suite.into_iter().chain(single) {
@@ -567,15 +570,18 @@ impl Effects<'_> {
         let has_error = interval.standard_error.is_finite();
         let is_of_one_machine = self.completed[place].machines.names().len() < 2;
         let is_run = verdict.is_shown() && meter.is_timed() && is_of_one_machine;
-        let mut tail = TailContrast {
+        let contrast = TailContrast {
             effects: self,
             of,
             of_servers,
             row,
             place,
             stopping_rule,
-        }
-        .figures();
+        };
+        let mut tail = match self.widths_of {
+            None => contrast.figures(),
+            Some(_) => None,
+        };
         if let Some(tail) = &mut tail {
             tail.typical = verdict;
         }
@@ -584,7 +590,7 @@ impl Effects<'_> {
             low: known.then(|| speed(interval.low())),
             high: known.then(|| speed(interval.high())),
             verdict,
-            minimum_detectable: known.then(|| speed(interval.minimum_detectable(1.0))),
+            minimum_detectable: None,
             equivalent: interval.equivalent(margin),
             level: interval.stopping_rule.level(),
             interval: interval.stopping_rule,
@@ -604,9 +610,7 @@ impl Effects<'_> {
                 .flatten(),
             ..self.of_same_program(of, row)
         };
-        effect.minimum_detectable = effect
-            .minimum_detectable
-            .map(|of| of.max(effect.least_claim()));
+        effect.minimum_detectable = effect.detectable(1.0);
         if effect.estimate.abs() < effect.least_claim() && verdict.is_shown() {
             effect.verdict = if effect.equivalent {
                 Verdict::NoEffect

@@ -41,6 +41,7 @@ pub use comparison::{
     ComparedExperiment, Comparison, ComparisonRow, ComparisonTable, DifferenceVerdict,
     EffectDifference, compare,
 };
+pub use correlation::earlier_correlation;
 pub use document::{
     Attribution, Cells, ComparedWith, ControlEffect, Dependence, Effect, EffectKind, EndToEnd,
     EndToEndSide, ExcludedMachine, ExclusionReason, GroupFigures, HeavyTail, LaneFigures,

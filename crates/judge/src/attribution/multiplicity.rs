@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::document::{
     Cells, Effect, EffectKind, Operation, PatchEffects, SUITE, TailFigure, Verdict,
 };
-use crate::stats::{benjamini_hochberg_weighted, holm_weighted, speed};
+use crate::stats::{benjamini_hochberg_weighted, holm_weighted};
 use perfquilt_model::observation::Meter;
 use perfquilt_model::point::Point;
 
@@ -446,9 +446,11 @@ fn conclude(
     effect.p_adjusted = Some(own);
     effect.error_share = Some(share);
     effect.equivalent = inside.typical <= error;
-    if let Some(interval) = effect.basis.filter(|basis| basis.half_width.is_finite()) {
-        let least = speed(interval.minimum_detectable(share)).max(effect.least_claim());
-        effect.minimum_detectable = Some(least).filter(|least| least.is_finite());
+    if effect
+        .basis
+        .is_some_and(|basis| basis.half_width.is_finite())
+    {
+        effect.minimum_detectable = effect.detectable(share);
     }
     let typical = match effect.verdict {
         Verdict::Faster if own <= error => Verdict::Faster,

@@ -137,6 +137,20 @@ impl UnitCorrelation {
         }
     }
 
+    /// Returns this correlation with one of consecutive rounds that is at least that of earlier experiments, which is known
+    /// from many more blocks.
+    #[must_use]
+    pub fn at_least(self, earlier: f64) -> Self {
+        if earlier <= self.between {
+            return self;
+        }
+        UnitCorrelation {
+            between: earlier.min(MOST),
+            between_variance: 0.0,
+            ..self
+        }
+    }
+
     /// Returns the variance of the mean of `n` neighbouring units in units of what Student's formula estimates it to be,
     /// which is too little: independent units have 1.
     pub fn variance_factor(&self, n: usize) -> f64 {
@@ -319,8 +333,13 @@ pub(crate) fn between_rounds(raw: f64, n: usize) -> f64 {
     if n < FEWEST_ROUNDS {
         return 0.0;
     }
+    without_bias(raw, n).clamp(0.0, MOST)
+}
+
+/// Returns the correlation of consecutive ones of `n > 3` rounds whose lag-1 autocorrelation is `raw` (M. G. Kendall 1954).
+pub(crate) fn without_bias(raw: f64, n: usize) -> f64 {
     let n = n as f64;
-    ((raw + 1.0 / n) / (1.0 - 3.0 / n)).clamp(0.0, MOST)
+    (raw + 1.0 / n) / (1.0 - 3.0 / n)
 }
 
 /// Returns the columns of deviations from the rows' means, each with mean 0 and sum of squares 1; constant ones stay 0.

@@ -4,7 +4,7 @@ use statrs::distribution::{ContinuousCDF, FisherSnedecor, StudentsT};
 use statrs::function::gamma::ln_gamma;
 
 use super::moderation::VariancePrior;
-use super::quantile::{LEVEL, POWER, normal_quantile, student};
+use super::quantile::{LEVEL, normal_quantile, student};
 use super::robust::deviations;
 use super::sequential::{StoppingRule, bayes_factor, bayes_factor_above, least};
 
@@ -382,19 +382,19 @@ impl Interval {
     }
 
     /// Returns the minimum detectable effect: another experiment like this one detects an effect of this size
-    /// with probability [`POWER`], when this row has `share` of the family-wise error.
+    /// with probability `power`, when this row has `share` of the family-wise error.
     ///
     /// With the critical value `t`, `ν` degrees of freedom of the standard error in either experiment and `c`
     /// the expected sample standard deviation in units of the true one, it is the `δ` of
     ///
     /// ```text
-    /// (δ − t) · c = z(0.8) · √(1 + (δ² + t²)(1 − c²))        c = √(2/ν) · Γ((ν+1)/2) / Γ(ν/2)
+    /// (δ − t) · c = z(power) · √(1 + (δ² + t²)(1 − c²))        c = √(2/ν) · Γ((ν+1)/2) / Γ(ν/2)
     /// ```
     ///
     /// times the standard error: the normal approximation of the non-central t distribution (N. L. Johnson
     /// and B. L. Welch, *Applications of the non-central t-distribution*, Biometrika 31, 1940) with the
     /// uncertainty of this experiment's standard error. Infinite if the interval is.
-    pub fn minimum_detectable(&self, share: f64) -> f64 {
+    pub fn minimum_detectable(&self, share: f64, power: f64) -> f64 {
         if self.half_width.is_infinite() {
             return f64::INFINITY;
         }
@@ -404,15 +404,15 @@ impl Interval {
         }
         let known = mean_of_deviation(self.degrees_of_freedom);
         let (square, rest) = (known * known, 1.0 - known * known);
-        let power = normal_quantile(POWER).powi(2);
-        let a = square - power * rest;
+        let quantile = normal_quantile(power).powi(2);
+        let a = square - quantile * rest;
         let b = square * critical;
-        let c = (square - power * rest) * critical.powi(2) - power;
+        let c = (square - quantile * rest) * critical.powi(2) - quantile;
         let root = b * b - a * c;
         let size = if a > 0.0 && root >= 0.0 {
             (b + root.sqrt()) / a
         } else {
-            critical + student(POWER, self.degrees_of_freedom)
+            critical + student(power, self.degrees_of_freedom)
         };
         // The interval may be wider than the critical value times the standard error.
         (size * self.effective_error()).max(RESOLUTION) + self.rounding
@@ -594,6 +594,7 @@ pub fn speed(log_ratio: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stats::POWER;
 
     #[test]
     fn speed_is_a_number_whatever_the_costs_are() {
@@ -754,7 +755,7 @@ mod tests {
         let rounded = same.rounded(0.02);
         assert!(!same.contains_zero() && rounded.contains_zero());
         assert!(rounded.p_value() > 0.99);
-        assert!(rounded.minimum_detectable(1.0) > 0.02);
+        assert!(rounded.minimum_detectable(1.0, POWER) > 0.02);
         let clear = Interval::of(&[0.05, 0.051, 0.052]).unwrap().rounded(0.02);
         assert!(!clear.contains_zero() && clear.p_value() < 0.05);
         for absurd in [1e300, f64::MAX, f64::INFINITY] {
@@ -823,7 +824,7 @@ mod tests {
         assert_eq!(interval.p_value(), 1.0);
         assert!(interval.contains_zero());
         assert!(!interval.equivalent(0.9));
-        assert!(interval.minimum_detectable(1.0).is_infinite());
+        assert!(interval.minimum_detectable(1.0, POWER).is_infinite());
         assert_eq!(Interval::of(&[]), None);
     }
 
@@ -848,9 +849,9 @@ mod tests {
     fn the_minimum_detectable_effect_grows_with_the_family() {
         let values: Vec<f64> = (0..20).map(|i| f64::from(i % 5) - 2.0).collect();
         let interval = Interval::of(&values).unwrap();
-        let alone = interval.minimum_detectable(1.0);
+        let alone = interval.minimum_detectable(1.0, POWER);
         assert!((2.7..3.2).contains(&(alone / interval.standard_error)));
-        let of = |rows: f64| interval.minimum_detectable(1.0 / rows) / alone;
+        let of = |rows: f64| interval.minimum_detectable(1.0 / rows, POWER) / alone;
         assert!((1.2..1.35).contains(&of(4.0)), "{}", of(4.0));
         assert!((1.6..1.9).contains(&of(60.0)), "{}", of(60.0));
     }

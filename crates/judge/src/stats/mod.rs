@@ -31,10 +31,10 @@ pub use change_points::{ChangePoint, Estimate, RUN, change_points};
 #[cfg(test)]
 pub(crate) use column::counted;
 pub use components::Components;
-pub(crate) use correlation::between_rounds;
 pub use correlation::{
     MachineCorrelation, UnitCorrelation, blocks_in_wave, equal_rounds, rounds_of_times,
 };
+pub(crate) use correlation::{between_rounds, without_bias};
 pub use dependence::{Dependence, PointDependence};
 pub use exchangeability::{Exchangeability, exchangeability};
 pub use groups::{GroupComparison, GroupSpread};
@@ -45,7 +45,7 @@ pub use loss::Loss;
 pub use moderation::VariancePrior;
 pub use multiplicity::{benjamini_hochberg, benjamini_hochberg_weighted, holm, holm_weighted};
 pub use permutation::PermutationTest;
-pub use quantile::{LEVEL, POWER, normal_quantile};
+pub use quantile::{LEVEL, POWER, POWER_BEFORE_SHAPES, normal_quantile};
 pub(crate) use readings::{are_equal, digit_error, readings_correlation};
 pub(crate) use robust::{deviations, mean_row};
 pub use robust::{median, trimmed_mean};

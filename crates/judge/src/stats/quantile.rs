@@ -10,6 +10,10 @@ pub const LEVEL: f64 = 0.95;
 /// The power behind the minimum detectable effect.
 pub const POWER: f64 = 0.8;
 
+/// The power of Student's test that leaves about [`POWER`] to verdicts on times in blocks, because the tests for slow variation
+/// and for runs withhold a tenth of true effects of that size (`ci/calibrate experiments --only detectable`).
+pub const POWER_BEFORE_SHAPES: f64 = 0.9;
+
 /// Returns the quantile of the standard normal distribution at probability `p`.
 pub fn normal_quantile(p: f64) -> f64 {
     Normal::standard().inverse_cdf(p)

@@ -261,7 +261,7 @@ fn the_minimum_detectable_effect_has_its_power() {
         // The minimum detectable effect of one experiment is the true effect of the next.
         let seen = (0..experiments)
             .filter(|_| {
-                let effect = experiment(0.0).minimum_detectable(1.0 / rows);
+                let effect = experiment(0.0).minimum_detectable(1.0 / rows, POWER);
                 experiment(effect).p_value() <= 0.05 / rows
             })
             .count();

@@ -182,6 +182,13 @@ impl Supplement {
                 ));
             }
         }
+        if let Some(correlation) = self.earlier_correlation
+            && !(0.0..1.0).contains(&correlation)
+        {
+            return Err(format!(
+                "`earlier_correlation` is {correlation}: it must be at least 0 and below 1"
+            ));
+        }
         for of in &self.unexecuted {
             let in_order = match (of.against, of.point) {
                 (Point::Step(before), Point::Step(after)) => before < after,

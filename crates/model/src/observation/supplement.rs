@@ -32,6 +32,10 @@ pub struct Supplement {
     /// whole seconds); empty where it is too fine to matter.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub clock: BTreeMap<Meter, f64>,
+    /// The correlation of consecutive blocks in earlier experiments on this class of machines, which intervals of few blocks
+    /// assume; absent for none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub earlier_correlation: Option<f64>,
     /// Functions whose instructions the patches changed; empty if instructions were not counted by function.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub functions: Vec<FunctionChange>,
