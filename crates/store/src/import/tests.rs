@@ -1087,12 +1087,10 @@ fn output_in_a_log_is_read_behind_its_prefix() {
             let lines = output.lines().enumerate();
             let lines = lines.map(|(at, line)| format!("{}{line}\n", prefix(at)));
             let log = format!("a first line\n{}", lines.collect::<String>());
-            assert!(
-                std::ptr::eq(detect(log.as_bytes()).unwrap(), importer),
-                "{log}"
-            );
+            assert_eq!(detect(log.as_bytes()).unwrap().name, importer.name, "{log}");
             let read = of(importer, &[("a.log", &log), ("b.log", &log)]).unwrap();
-            assert_eq!(read, plain, "{log}");
+            assert_eq!(read.observations, plain.observations, "{log}");
+            assert_eq!(read.header, plain.header, "{log}");
         }
     }
     let two = "a | BenchmarkE-8 1000 100.0 ns/op\nb | BenchmarkE-8 1000 150.0 ns/op\n";
