@@ -1,0 +1,71 @@
+//! Each patch on each release.
+
+use super::document::{
+    Cell, Column, Document, Style, list, literal, name, paragraph, sentence, soft, table, title,
+};
+use super::number;
+use perfquilt_model::matrix::{Matrix, MatrixCell, PatchState};
+
+/// Decimals of the effects.
+const PLACES: usize = 2;
+
+/// Returns the document about a matrix.
+pub fn document(matrix: &Matrix) -> Document {
+    let mut nodes = vec![title("Patches by release")];
+    if matrix.patches.is_empty() {
+        nodes.push(paragraph("No series has a patch."));
+        return Document(nodes);
+    }
+    let releases = matrix.releases.iter();
+    let releases = releases.map(|release| Column::words(literal(release)));
+    let columns = [Column::figures("#"), Column::names("patch")];
+    let rows = matrix.patches.iter().enumerate().map(|(index, row)| {
+        let first = [Cell::from((index + 1).to_string()), name(&row.name).into()];
+        let cells = row.cells.iter().map(|of| cell(of, &row.name));
+        first.into_iter().chain(cells)
+    });
+    let columns = columns.into_iter().chain(releases);
+    nodes.push(table("patches by release", columns, rows));
+    nodes.push(soft(
+        "Each state is that beside the current release's patch: *same* lines removed and added, *adapted* ones, or *missing* \
+         from the release's series. Effects are those on typical speed in the release's latest experiment, with 95 % intervals.",
+    ));
+    nodes.extend(list(details(matrix)));
+    Document(nodes)
+}
+
+/// Returns the sentences below the table: why patches conflict or are upstream, and the matrix's own remarks.
+fn details(matrix: &Matrix) -> Vec<String> {
+    let mut lines = Vec::new();
+    for row in &matrix.patches {
+        for (release, of) in matrix.releases.iter().zip(&row.cells) {
+            if let PatchState::Upstream | PatchState::Conflict = of.state {
+                let (patch, why) = (name(&row.name), literal(&of.detail));
+                lines.push(format!(
+                    "{patch} on {}: {}: {why}",
+                    literal(release),
+                    of.state
+                ));
+            }
+        }
+    }
+    lines.extend(matrix.notes.iter().map(|note| sentence(note)));
+    lines
+}
+
+fn cell(of: &MatrixCell, patch: &str) -> Cell {
+    let style = match of.state {
+        PatchState::Same | PatchState::Adapted => Style::Plain,
+        PatchState::Upstream => Style::Good,
+        PatchState::Missing | PatchState::Conflict => Style::Bad,
+        PatchState::Unknown => Style::Open,
+    };
+    let other = of.name.as_deref().filter(|own| *own != patch);
+    let cell = Cell::from(of.state.to_string()).styled(style);
+    let cell = cell.remark(other.map(name).unwrap_or_default());
+    let Some(effect) = &of.effect else {
+        return cell;
+    };
+    let figure = number::interval(effect.estimate, effect.low.zip(effect.high), PLACES);
+    cell.below(format!("{figure} ({})", effect.verdict))
+}
