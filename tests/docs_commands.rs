@@ -395,6 +395,7 @@ const PRINTED: [(&str, &str); 27] = [
         "comparison",
         "perfquilt --json history observations.jsonl second.jsonl",
     ),
+    ("matrix", "perfquilt --json matrix"),
     ("attribution", "perfquilt --json report"),
     (
         "bisection",
