@@ -385,7 +385,7 @@ fn every_command_of_the_documents_works() {
 
 /// Documents of docs/documents.schema.json and the commands that print them, one after the other; those without a
 /// name prepare the next.
-const PRINTED: [(&str, &str); 27] = [
+const PRINTED: [(&str, &str); 28] = [
     ("forecast", "perfquilt --json run --dry-run --fresh"),
     ("experiments", "perfquilt --json report --list"),
     ("history", "perfquilt --json history"),
@@ -395,6 +395,7 @@ const PRINTED: [(&str, &str); 27] = [
         "comparison",
         "perfquilt --json history observations.jsonl second.jsonl",
     ),
+    ("matrix", "perfquilt --json matrix"),
     ("attribution", "perfquilt --json report"),
     (
         "bisection",

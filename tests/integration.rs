@@ -38,6 +38,7 @@ mod full_disk;
 mod import;
 mod init;
 mod lint;
+mod matrix;
 mod outcome;
 mod page;
 mod parity;

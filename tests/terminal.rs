@@ -56,13 +56,21 @@ fn a_terminal_shows_what_is_done_how_far_it_is_and_what_is_known() {
         seen(&["measure [==", "] ", " % block 4 of 8, ", " s left"]),
         "{lines:#?}"
     );
-    assert!(seen(&["block 8 of 8 · requests", "1 +"]), "{lines:#?}");
+    // The last block shows the effect with the interval that the report has.
+    let figure = regex::Regex::new(r"[+−][0-9.]+ % (± [0-9.]+|\[[^\]]+\])").unwrap();
+    let row = lines.iter().rfind(|line| line.contains("0001-fewer"));
+    let row = row.unwrap_or_else(|| panic!("{lines:#?}"));
+    let reported = figure.find(row).unwrap_or_else(|| panic!("{row}")).as_str();
+    let last = format!("1 {reported}");
+    assert!(seen(&["block 8 of 8 · requests", &last]), "{lines:#?}");
     // Bars are gone at the end; the report stays, in colour, with the next command.
     let report = text.rsplit("toy-1.0, recipe").next().unwrap();
     assert!(!report.contains("measure ["), "{report}");
     assert!(report.contains("\x1b["), "{report:?}");
     assert!(report.contains("next: `perfquilt report "), "{report}");
-    let is_bar = |line: &&String| line.contains(" [") || line.starts_with("building");
+    let is_bar = |line: &&String| {
+        ["[=", "[>", "[ "].iter().any(|bar| line.contains(bar)) || line.starts_with("building")
+    };
     for line in lines.iter().filter(is_bar) {
         assert!(line.chars().count() <= 80, "{line:?}");
     }

@@ -1,15 +1,13 @@
 //! `perfquilt history`: shows the effects of all stored experiments beside each other, or the differences of two.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use clap::{Args, ValueEnum};
-use serde::Serialize;
+use clap::Args;
 
 use super::Context;
-use super::output_file::{deliver, refuse_overwrite, writable};
-use super::pager::PagerStart;
-use super::report_options::{self, choose_format, format_by_suffix};
+use super::output_file::refuse_overwrite;
+use super::report_options::{self, DocumentOptions};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::attribution::{self, Attribution, Comparison, SUITE};
 use perfquilt_model::error::{Error, Result};
@@ -53,63 +51,25 @@ pub struct Arguments {
     /// Recipe of the experiments to show (default: all)
     #[arg(long, value_name = "NAME", conflicts_with = "after")]
     recipe: Option<String>,
-    /// Format (--json is short for json)
-    #[arg(long, value_enum)]
-    format: Option<HistoryFormat>,
-    /// File to write to instead of standard output; without --format, its suffix chooses the format: .html, .md or .json
-    #[arg(short, long, value_name = "FILE")]
-    output: Option<PathBuf>,
-}
-
-/// A format of the history.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum HistoryFormat {
-    /// Table for a terminal
-    Terminal,
-    /// Markdown for a pull request or a file
-    Markdown,
-    /// Page for browsers
-    Html,
-    /// JSON document for programs
-    Json,
+    #[command(flatten)]
+    options: DocumentOptions,
 }
 
 /// Runs `perfquilt history`.
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
-    let output = arguments.output.as_deref();
-    let usual = format_by_suffix(output, arguments.format, HistoryFormat::Terminal)?;
-    let format = choose_format(context, arguments.format, HistoryFormat::Json, usual)?;
-    if let Some(file) = output {
-        writable(file)?;
-    } else if format == HistoryFormat::Html && context.output.is_terminal() {
-        let fault = Error::usage("refusing to write HTML to a terminal");
-        return Err(fault.hint("--output history.html"));
-    }
-    let (shown, json) = if let (Some(before), Some(after)) = (&arguments.before, &arguments.after) {
+    let format = arguments.options.format(context)?;
+    if let (Some(before), Some(after)) = (&arguments.before, &arguments.after) {
         let compared = compared(context, before, after, arguments)?;
-        (document(&compared), json(&compared)?)
-    } else {
-        let mut history = stored_effects(context, arguments)?;
-        if let Some(patch) = &arguments.before {
-            keep_patch(&mut history, patch)?;
-        }
-        (history.document(), json(&history)?)
-    };
-    let text = match format {
-        HistoryFormat::Terminal => shown.terminal(context.output.width(), context.output.color()),
-        HistoryFormat::Markdown => shown.markdown(),
-        HistoryFormat::Html => shown.html()?,
-        HistoryFormat::Json => json,
-    };
-    if output.is_none() && format == HistoryFormat::Terminal {
-        return context.output.page(&text, PagerStart::Top);
+        let shown = document(&compared);
+        return arguments.options.write(context, format, &shown, &compared);
     }
-    deliver(context, output, &text)
-}
-
-fn json(document: &impl Serialize) -> Result<String> {
-    let text = serde_json::to_string_pretty(document);
-    Ok(text.map_err(|error| Error::internal(format!("cannot write JSON: {error}")))? + "\n")
+    let mut history = stored_effects(context, arguments)?;
+    if let Some(patch) = &arguments.before {
+        keep_patch(&mut history, patch)?;
+    }
+    arguments
+        .options
+        .write(context, format, &history.document(), &history)
 }
 
 /// Returns the effects of all stored experiments that the options choose.
@@ -213,7 +173,7 @@ fn compared(
     arguments: &Arguments,
 ) -> Result<Comparison> {
     let inputs = [before, after].into_iter();
-    refuse_overwrite("comparison", arguments.output.as_deref(), inputs)?;
+    refuse_overwrite("comparison", arguments.options.output(), inputs)?;
     let ws = context.workspace_if_any()?;
     let names = [before, after];
     let before = read(ws.as_ref(), before)?;

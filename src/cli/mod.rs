@@ -16,6 +16,7 @@ mod import;
 mod init;
 mod lint;
 mod man;
+mod matrix;
 mod measuring;
 mod output;
 mod output_file;
@@ -128,6 +129,8 @@ enum Command {
     Report(report::Arguments),
     /// Show each patch's effect across releases, or in two experiments
     History(history::Arguments),
+    /// Show each patch on each release: its state and its effect
+    Matrix(matrix::Arguments),
     /// Report on an observation file from any source
     Analyse(analyse::Arguments),
     /// Compare two servers function by function
@@ -459,6 +462,7 @@ fn dispatch(context: &Context, command: Option<Command>) -> Result<ExitCode> {
         Command::Test(arguments) => test::run(context, &arguments),
         Command::Report(arguments) => report::run(context, &arguments),
         Command::History(arguments) => history::run(context, &arguments),
+        Command::Matrix(arguments) => matrix::run(context, &arguments),
         Command::Compare(arguments) => {
             renamed(context, "compare", "history OLD NEW");
             history::run(context, &arguments)

@@ -20,7 +20,10 @@ const GROUPS: &[(&str, &[&str])] = &[
         "Servers and measurements",
         &["run", "build", "test", "profile", "bisect", "calibrate"],
     ),
-    ("Results", &["report", "history", "analyse", "post", "bot"]),
+    (
+        "Results",
+        &["report", "history", "matrix", "analyse", "post", "bot"],
+    ),
     ("Help", &["help", "completions", "man"]),
 ];
 

@@ -225,6 +225,81 @@ impl TextReportOptions {
     }
 }
 
+/// Report options of results that have a page, but no raw data.
+#[derive(Debug, Clone, Default, Args)]
+pub struct DocumentOptions {
+    /// Format (--json is short for json)
+    #[arg(long, value_enum)]
+    format: Option<DocumentFormat>,
+    /// File to write to instead of standard output; without --format, its suffix chooses the format: .html, .md or .json
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+/// A format of results that have a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DocumentFormat {
+    /// Table for a terminal
+    Terminal,
+    /// Markdown for a pull request or a file
+    Markdown,
+    /// Page for browsers
+    Html,
+    /// JSON document for programs
+    Json,
+}
+
+impl DocumentOptions {
+    /// Returns the file to write to.
+    pub fn output(&self) -> Option<&Path> {
+        self.output.as_deref()
+    }
+
+    /// Returns the requested format, before any work is done for it.
+    ///
+    /// # Errors
+    /// Where the file cannot be written, or a terminal would show a page's source.
+    pub fn format(&self, context: &Context) -> Result<DocumentFormat> {
+        let output = self.output();
+        let usual = format_by_suffix(output, self.format, DocumentFormat::Terminal)?;
+        let format = choose_format(context, self.format, DocumentFormat::Json, usual)?;
+        if let Some(file) = output {
+            writable(file)?;
+        } else if format == DocumentFormat::Html && context.output.is_terminal() {
+            let fault = Error::usage("refusing to write HTML to a terminal");
+            return Err(fault.hint("--output report.html"));
+        }
+        Ok(format)
+    }
+
+    /// Writes a result in `format`: as `document`, or as the JSON of `value`.
+    pub fn write(
+        &self,
+        context: &Context,
+        format: DocumentFormat,
+        document: &Document,
+        value: &impl Serialize,
+    ) -> Result<()> {
+        let text = match format {
+            DocumentFormat::Terminal => {
+                document.terminal(context.output.width(), context.output.color())
+            }
+            DocumentFormat::Markdown => document.markdown(),
+            DocumentFormat::Html => document.html()?,
+            DocumentFormat::Json => json(value)?,
+        };
+        if self.output.is_none() && format == DocumentFormat::Terminal {
+            return context.output.page(&text, PagerStart::Top);
+        }
+        deliver(context, self.output(), &text)
+    }
+}
+
+fn json(value: &impl Serialize) -> Result<String> {
+    let text = serde_json::to_string_pretty(value);
+    Ok(text.map_err(|error| Error::internal(format!("cannot write JSON: {error}")))? + "\n")
+}
+
 /// A result that ends the program with an exit code of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum FailOn {

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle, TermLike};
 
@@ -15,7 +15,12 @@ pub struct Terminal {
     bars: MultiProgress,
     columns: Option<usize>,
     quiet: bool,
+    /// When a log received the last interim line.
+    last_interim: Mutex<Option<Instant>>,
 }
+
+/// The time between two interim lines in a log.
+const INTERIM_PERIOD: Duration = Duration::from_secs(60);
 
 impl Terminal {
     /// Draws bars on a terminal of `columns` columns, or writes lines without a terminal; `quiet` hides everything
@@ -30,7 +35,20 @@ impl Terminal {
             bars: MultiProgress::with_draw_target(target),
             columns,
             quiet,
+            last_interim: Mutex::new(None),
         }
+    }
+
+    /// Returns whether an interim line is due: always on a terminal, else once in [`INTERIM_PERIOD`].
+    fn is_interim_due(&self) -> bool {
+        let Ok(mut last) = self.last_interim.lock() else {
+            return true;
+        };
+        let due = last.is_none_or(|last| last.elapsed() >= INTERIM_PERIOD);
+        if due {
+            *last = Some(Instant::now());
+        }
+        due || self.columns.is_some()
     }
 
     /// Writes one or several lines on standard error without tearing a bar.
@@ -154,6 +172,12 @@ impl Progress for Terminal {
     fn note(&self, line: &str) {
         if !self.quiet {
             self.line(line);
+        }
+    }
+
+    fn interim(&self, line: &str) {
+        if self.is_interim_due() {
+            self.note(line);
         }
     }
 

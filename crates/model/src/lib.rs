@@ -30,6 +30,7 @@ pub mod cut;
 pub mod error;
 pub mod failure;
 pub mod magic;
+pub mod matrix;
 pub mod names;
 pub mod number;
 pub mod observation;

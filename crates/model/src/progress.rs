@@ -8,6 +8,11 @@ pub trait Progress: Send + Sync {
     /// Reports a line worth keeping (a point finished, a file fetched).
     fn note(&self, line: &str);
 
+    /// Reports a line that the next one replaces (the effects so far). A log may leave some of them out.
+    fn interim(&self, line: &str) {
+        self.note(line);
+    }
+
     /// Reports a problem that does not stop the work.
     fn warn(&self, line: &str);
 }

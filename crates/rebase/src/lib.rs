@@ -21,6 +21,7 @@ mod landing;
 mod line_runs;
 mod lines_there;
 mod loose_merge;
+pub mod matrix;
 mod merge;
 mod moved;
 mod mover;

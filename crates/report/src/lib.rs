@@ -43,6 +43,7 @@ mod flame_graph;
 mod functions;
 pub mod history;
 mod legend;
+pub mod matrix;
 mod method;
 mod next;
 mod nouns;

@@ -1,8 +1,9 @@
 //! Effects of patches on the old and the new release, if both were measured.
 
 use perfquilt_config::workspace::Workspace;
-use perfquilt_judge::attribution::{self, Attribution, Effect};
+use perfquilt_judge::attribution::{self, Attribution, Effect, EffectKind};
 use perfquilt_model::error::Result;
+use perfquilt_model::matrix::{Matrix, MatrixCell};
 use perfquilt_model::observation::Meter;
 use perfquilt_model::rebase::{EffectChange, MeasuredEffect, PatchRemoval, Report};
 use perfquilt_store::Store;
@@ -14,15 +15,15 @@ pub fn add_effects(ws: &Workspace, report: &mut Report) -> Result<()> {
         return Ok(());
     }
     let store = Store::open_existing(&ws.results())?;
-    let Some(old) = latest(ws, &store, &report.from, report)? else {
-        return Ok(());
-    };
-    let new = latest(ws, &store, &report.to, report)?;
     let names: Vec<String> = report
         .patches
         .iter()
         .map(|patch| patch.name.clone())
         .collect();
+    let Some(old) = latest(ws, &store, &report.from, &names)? else {
+        return Ok(());
+    };
+    let new = latest(ws, &store, &report.to, &names)?;
     let changes = attribution::changes(&old, new.as_ref(), names.iter().map(String::as_str));
     for patch in &mut report.patches {
         let found = changes.iter().find(|change| change.name == patch.name);
@@ -63,15 +64,39 @@ fn percent(meter: Meter, fraction: f64) -> String {
     format!("{:+.1} %{unit}", meter.shown(fraction) * 100.0).replace('-', "\u{2212}")
 }
 
-/// Returns the attribution of the latest experiment on a release that measured patches of this series.
+/// Adds to each cell of a matrix the patch's effect on time in the latest experiment on the release.
+pub fn add_to_matrix(ws: &Workspace, matrix: &mut Matrix) -> Result<()> {
+    if !ws.results().is_file() {
+        return Ok(());
+    }
+    let store = Store::open_existing(&ws.results())?;
+    for (place, release) in matrix.releases.iter().enumerate() {
+        let cells = matrix.patches.iter_mut().map(|row| &mut row.cells[place]);
+        let mut cells: Vec<&mut MatrixCell> = cells.filter(|cell| cell.name.is_some()).collect();
+        let names: Vec<String> = cells.iter().flat_map(|cell| cell.name.clone()).collect();
+        let Some(attribution) = latest(ws, &store, release, &names)? else {
+            continue;
+        };
+        for (cell, name) in cells.iter_mut().zip(&names) {
+            let patch = attribution.patches.iter().find(|of| of.name == *name);
+            let effect = patch.and_then(|patch| {
+                attribution.main_effect(&patch.effects, EffectKind::InOrder, Meter::Time)
+            });
+            cell.effect = effect.map(|effect| measured_effect(&attribution, effect));
+        }
+    }
+    Ok(())
+}
+
+/// Returns the attribution of the latest experiment on a release that measured patches with some of these names.
 fn latest(
     ws: &Workspace,
     store: &Store,
     release: &str,
-    report: &Report,
+    names: &[String],
 ) -> Result<Option<Attribution>> {
     for listed in store.list()? {
-        let ours = |name: &String| report.patches.iter().any(|patch| patch.name == *name);
+        let ours = |name: &String| names.contains(name);
         let header = &listed.header;
         let of_release = header.release == release && !header.is_of_servers();
         if !of_release || listed.observations == 0 || !header.series.iter().any(ours) {

@@ -86,7 +86,7 @@ impl Run<'_> {
         let shown = |order: u64| first.is_none_or(|first| order <= first);
         while let Some(entry) = self.held.first_entry().filter(|entry| shown(*entry.key())) {
             for line in entry.remove() {
-                self.progress.note(&line);
+                self.progress.interim(&line);
             }
         }
     }

@@ -59,7 +59,9 @@ fn value(effect: &Effect) -> String {
     let width = effect
         .ended_half_width
         .filter(|width| *width > 0.0 && !effect.identical);
-    let ends = width.map(|width| (effect.estimate - width, effect.estimate + width));
+    // The width is that of the logarithm.
+    let end = |distance: f64| (effect.estimate.ln_1p() + distance).exp_m1();
+    let ends = width.map(|width| (end(-width), end(width)));
     figure(effect.meter, effect.estimate, ends)
 }
 
@@ -71,8 +73,11 @@ fn figure(meter: Meter, estimate: f64, ends: Option<(f64, f64)>) -> String {
         Meter::Instructions => 3,
         _ => 2,
     };
-    let half = match shown.ends() {
-        Some((low, high)) => format!(" ± {:.digits$}", 50.0 * (high - low)),
+    let half = match shown.ends().map(|(low, high)| (100.0 * low, 100.0 * high)) {
+        Some((low, high)) if (high - percent) > 1.05 * (percent - low) => {
+            format!(" [{low:+.digits$}, {high:+.digits$}]")
+        }
+        Some((low, high)) => format!(" ± {:.digits$}", 0.5 * (high - low)),
         None => String::new(),
     };
     // Avoids a negative zero.

@@ -6,6 +6,7 @@
 mod go;
 mod hyperfine;
 mod labels;
+mod prefix;
 mod sysbench;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,6 +26,7 @@ use perfquilt_model::observation::{
     ReusedFrom, Supplement, Withheld,
 };
 use perfquilt_model::point::Point;
+use prefix::tool_behind;
 
 /// A format of another tool's results: a file of its own, and a line in `IMPORTERS`.
 #[derive(Debug)]
@@ -53,7 +55,11 @@ pub fn detect(head: &[u8]) -> Option<&'static Importer> {
         let keys = json_keys(first.as_bytes());
         return importers.find(|importer| (importer.has_keys)(&keys));
     }
-    importers.find(|importer| text.lines().map(str::trim_end).any(importer.has_line))
+    let known = importers.find(|importer| text.lines().map(str::trim_end).any(importer.has_line));
+    known.or_else(|| {
+        let (before, importer) = text.lines().find_map(tool_behind)?;
+        prefix::is_of_log(before).then_some(importer)
+    })
 }
 
 /// Returns the keys of the JSON object that `text` begins with, as far as it goes.
@@ -128,15 +134,18 @@ pub fn unknown(path: &Path, head: &[u8]) -> Error {
         .unwrap_or_else(|| Error::usage("unknown format").at(path, None).hint(READABLE))
 }
 
-/// Returns the error for output of a tool that stands behind something else: in the log of a container or of a service, in a
-/// document, or below other lines. `None` if there is none.
+/// Returns the error for output of a tool that stands behind something else than the prefix of a log: in a document, or below
+/// other lines. `None` if there is none.
 fn in_another_form(path: &Path, text: &str) -> Option<Error> {
     let is_event = |line: &str| {
         line.starts_with('{') && json_keys(line.as_bytes()).iter().any(|key| key == "Action")
     };
     let (line, error) = text.lines().enumerate().find_map(|(line, text)| {
         if is_event(text) {
-            let fault = format!("events of `go test -json` begin here, below {}", counted(line, "other line", "other lines"));
+            let fault = format!(
+                "events of `go test -json` begin here, below {}",
+                counted(line, "other line", "other lines")
+            );
             let hint = format!("leave these out: `tail -n +{} FILE`", line + 1);
             return Some((line, Error::usage(fault).hint(hint)));
         }
@@ -146,36 +155,17 @@ fn in_another_form(path: &Path, text: &str) -> Option<Error> {
         let remedy = if before.contains('\u{1b}') {
             "remove the colours: `sed 's/\\x1b\\[[0-9;]*[A-Za-z]//g' FILE`".to_owned()
         } else if before.contains('{') {
-            "take the output out of its document first, for example with `jq -r .stdout FILE`".to_owned()
+            "take the output out of its document first, for example with `jq -r .stdout FILE`"
+                .to_owned()
         } else if before.contains('"') {
-            "remove the quotes around each line: `sed -E 's/^[[:blank:]]*\"(.*)\",?$/\\1/' FILE`".to_owned()
-        } else if before.trim().is_empty() {
-            "remove the indentation: `sed 's/^[[:blank:]]*//' FILE`".to_owned()
+            "remove the quotes around each line: `sed -E 's/^[[:blank:]]*\"(.*)\",?$/\\1/' FILE`"
+                .to_owned()
         } else {
-            let next = before.chars().count() + 1;
-            format!("remove what stands before each line; where it is of one width: `cut -c {next}- FILE`")
+            "remove what stands before each line".to_owned()
         };
         Some((line, Error::usage(fault).hint(remedy)))
     })?;
     Some(error.at(path, Some(line + 1)))
-}
-
-/// Returns what stands before a tool's output in a line, and the tool's format; `None` without such output.
-fn tool_behind(line: &str) -> Option<(&str, &'static Importer)> {
-    /// The longest text before it, in bytes.
-    const LONGEST: usize = 200;
-    let starts = line.char_indices().take_while(|(at, _)| *at <= LONGEST);
-    let words = starts.filter(|(at, _)| {
-        let before = line[..*at].chars().next_back();
-        before.is_some_and(|before| !before.is_alphanumeric() || before == 'm')
-    });
-    words.into_iter().find_map(|(at, _)| {
-        let (before, rest) = line.split_at(at);
-        let format = IMPORTERS
-            .into_iter()
-            .find(|importer| (importer.has_line)(rest))?;
-        Some((before, format))
-    })
 }
 
 /// One value from a tool's output.
@@ -288,7 +278,8 @@ struct Imported {
 
 /// Reads files of one format. The first server is the one that the others are compared with; a single server is refused.
 pub fn read(form: &Importer, inputs: Vec<(PathBuf, Box<dyn BufRead>)>) -> Result<ObservationFile> {
-    let inputs: Vec<InputText> = inputs.into_iter().map(text).collect::<Result<_>>()?;
+    let inputs = inputs.into_iter().map(|input| text(form, input));
+    let inputs: Vec<InputText> = inputs.collect::<Result<_>>()?;
     let mut imported = (form.read)(&inputs)?;
     let paths: Vec<&Path> = inputs.iter().map(|input| &*input.path).collect();
     check(&imported.files, &paths)?;
@@ -356,7 +347,7 @@ fn several_versions(files: &mut [Vec<ImportedServer>]) -> Option<String> {
 /// Why a server that another version of the tool measured has no verdict.
 const OTHER_TOOL: &str = "another version of the tool measured the other server";
 
-fn text((path, input): (PathBuf, Box<dyn BufRead>)) -> Result<InputText> {
+fn text(form: &Importer, (path, input): (PathBuf, Box<dyn BufRead>)) -> Result<InputText> {
     let mut text = String::new();
     input
         .take(LARGEST + 1)
@@ -368,6 +359,7 @@ fn text((path, input): (PathBuf, Box<dyn BufRead>)) -> Result<InputText> {
     if let Some(rest) = text.strip_prefix('\u{feff}') {
         text = rest.to_owned();
     }
+    let text = prefix::without_prefix(text, form, &path)?;
     Ok(InputText { path, text })
 }
 

@@ -1047,27 +1047,7 @@ fn output_behind_something_else_is_named_with_what_to_remove() {
         (error.to_string(), error.hint_text().unwrap().to_owned())
     };
     let head = SYSBENCH.lines().next().unwrap();
-    let result = "BenchmarkE-8   \t1000\t100.0 ns/op";
     for (before, output, says, remedy) in [
-        (
-            "bench_1  | ",
-            head,
-            "output of sysbench begins here, behind `bench_1  | `",
-            "cut -c 12-",
-        ),
-        (
-            "Nov 27 10:00:01 ",
-            head,
-            "behind `Nov 27 10:00:01 `",
-            "cut -c 17-",
-        ),
-        (
-            "2026-01-02T03:04:05.1234567Z ",
-            result,
-            "output of Go benchmarks begins here",
-            "cut -c 30-",
-        ),
-        ("    ", head, "behind `    `", "s/^[[:blank:]]*//"),
         ("\u{1b}[0m", head, "behind `\\u{1b}[0m`", "x1b"),
         ("\"", head, "behind `\\\"`", "remove the quotes"),
         ("{\"stdout\": \"", head, "begins here", "jq -r .stdout"),
@@ -1085,6 +1065,37 @@ fn output_behind_something_else_is_named_with_what_to_remove() {
     );
     assert!(hint.contains("tail -n +2"), "{hint}");
     assert_eq!(refused("some\nwords\n").0, "x.log: unknown format");
+}
+
+#[test]
+fn output_in_a_log_is_read_behind_its_prefix() {
+    let rows =
+        "goos: linux\nBenchmarkE-8 \t1000\t100.0 ns/op\n\nBenchmarkE-8 \t1000\t101.0 ns/op\nok x\n";
+    let prefixes: [fn(usize) -> String; 5] = [
+        |_| "bench_1  | ".into(),
+        |line| format!("Nov 27 10:00:{line:02} host sysbench[{}]: ", 97 + line),
+        |line| format!("2026-01-02T03:04:05.123456{line}Z "),
+        |line| format!("[{line}/12] "),
+        |_| "    ".into(),
+    ];
+    for (importer, output) in [(&go::IMPORTER, rows), (&sysbench::IMPORTER, SYSBENCH)] {
+        let plain = of(importer, &[("a.log", output), ("b.log", output)]).unwrap();
+        for prefix in prefixes {
+            let lines = output.lines().enumerate();
+            let lines = lines.map(|(at, line)| format!("{}{line}\n", prefix(at)));
+            let log = format!("a first line\n{}", lines.collect::<String>());
+            assert_eq!(detect(log.as_bytes()).unwrap().name, importer.name, "{log}");
+            let read = of(importer, &[("a.log", &log), ("b.log", &log)]).unwrap();
+            assert_eq!(read.observations, plain.observations, "{log}");
+            assert_eq!(read.header, plain.header, "{log}");
+        }
+    }
+    let two = "a | BenchmarkE-8 1000 100.0 ns/op\nb | BenchmarkE-8 1000 150.0 ns/op\n";
+    let error = of(&go::IMPORTER, &[("a.log", two), ("b.log", two)]).unwrap_err();
+    assert!(
+        error.to_string().starts_with("a.log:2: ") && error.to_string().contains("one source"),
+        "{error}"
+    );
 }
 
 #[test]

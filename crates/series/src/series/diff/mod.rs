@@ -124,6 +124,23 @@ pub fn same_changes(one: Vec<FileDiff>, other: Vec<FileDiff>) -> bool {
     without_lines(one) == without_lines(other)
 }
 
+/// Returns whether two lists of diffs remove and add the same lines of the same files, wherever these stand.
+pub fn same_lines(one: &[FileDiff], other: &[FileDiff]) -> bool {
+    let changed = |file: &FileDiff| -> Vec<Line> {
+        let lines = file.hunks.iter().flat_map(|hunk| &hunk.lines);
+        let changed = lines.filter(|line| line.change != LineChange::Context);
+        changed.cloned().collect()
+    };
+    let same = |(one, other): (&FileDiff, &FileDiff)| {
+        let facts = |file: &FileDiff| {
+            let names = file.names().cloned().collect::<Vec<_>>();
+            (names, file.new_mode, file.rename, file.before, file.after)
+        };
+        facts(one) == facts(other) && one.binary == other.binary && changed(one) == changed(other)
+    };
+    one.len() == other.len() && one.iter().zip(other).all(same)
+}
+
 /// The change of one line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LineChange {
