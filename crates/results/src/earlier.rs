@@ -75,7 +75,7 @@ mod tests {
             })
         };
         let all: Vec<Observation> = (0..blocks).flat_map(of_block).collect();
-        store.append(id, &all).unwrap();
+        store.append(id, &all, &[]).unwrap();
         id
     }
 

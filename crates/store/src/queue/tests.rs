@@ -791,7 +791,7 @@ fn a_flipped_bit_trusts_no_author() {
     drop(queue);
     let sound = std::fs::read(folder.path().join("bot.db")).unwrap();
     let places: Vec<usize> = (0..sound.len()).filter(|at| sound[*at] != 0).collect();
-    let (mut state, mut refused, mut read) = (1_u64, 0, 0);
+    let (mut state, mut read) = (1_u64, 0);
     for round in 0..250 {
         state = state
             .wrapping_mul(6_364_136_223_846_793_005)
@@ -801,16 +801,13 @@ fn a_flipped_bit_trusts_no_author() {
         flipped[places[draw % places.len()]] ^= 1 << (round % 8);
         let path = folder.path().join(format!("{round}.db"));
         std::fs::write(&path, flipped).unwrap();
-        match Queue::open(&path).and_then(|queue| queue.list(9, 2)) {
-            Err(_) => refused += 1,
-            Ok((open, past)) => {
-                read += 1;
-                for job in open.iter().chain(&past) {
-                    assert!(!job.job.trusted, "round {round}: {job:?}");
-                }
+        // A damaged file may be refused.
+        if let Ok((open, past)) = Queue::open(&path).and_then(|queue| queue.list(9, 2)) {
+            read += 1;
+            for job in open.iter().chain(&past) {
+                assert!(!job.job.trusted, "round {round}: {job:?}");
             }
         }
     }
-    println!("{refused} refused, {read} read");
     assert!(read > 0);
 }

@@ -1,7 +1,7 @@
 //! Tests with the PostgreSQL of the machine's Debian.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::super::tests::setup;
 use super::client::Client;
