@@ -6,7 +6,7 @@ use super::client::Client;
 use super::model::{CheckRun, CheckRuns};
 use super::refusal::Refusal;
 use super::start_time::is_before;
-use super::transport::{Method, Request, RequestError, encode_segment};
+use super::transport::{RequestError, encode_segment, patch, post};
 use perfquilt_model::comment::{Comment, MeasurementStatus};
 use perfquilt_model::cut::at_most;
 use perfquilt_model::error::{Error, Result};
@@ -99,21 +99,14 @@ pub(super) fn update(github: &Client, draft: &CheckRunDraft<'_>) -> Result<Optio
             Some(run) if is_before(draft.began, run.started_at.as_deref()) => {
                 return Ok(None);
             }
-            Some(run) => Request {
-                purpose: "update the check run",
-                method: Method::Patch,
-                path: github.path(&format!("check-runs/{}", run.id)),
-                body: Some(body.clone()),
-            },
+            Some(run) => {
+                let path = github.path(&format!("check-runs/{}", run.id));
+                patch("update the check run", path, body.clone())
+            }
             None => {
                 let mut body = body.clone();
                 body["head_sha"] = json!(draft.head);
-                Request {
-                    purpose: "write the check run",
-                    method: Method::Post,
-                    path: github.path("check-runs"),
-                    body: Some(body),
-                }
+                post("write the check run", github.path("check-runs"), body)
             }
         };
         match github.call::<CheckRun>(&request) {

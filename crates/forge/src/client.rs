@@ -9,7 +9,7 @@ use super::Repository;
 use super::auth::Credentials;
 use super::retry::{ResponseInfo, RetryPolicy};
 use super::session::GitHubSession;
-use super::transport::{Method, Request, RequestError, Transport, parse};
+use super::transport::{Request, RequestError, Transport, get, parse};
 use perfquilt_model::error::{Error, Result};
 
 /// The entries of a page of a list, the most that GitHub gives.
@@ -97,9 +97,12 @@ impl Client {
         request: &Request<'_>,
     ) -> Result<T, RequestError> {
         let text = self.send_authenticated(request)?;
-        parse(request, &text).map_err(|error| match request.method {
-            Method::Post => RequestError::Uncertain(error, ResponseInfo::default()),
-            _ => RequestError::Other(error),
+        parse(request, &text).map_err(|error| {
+            if request.repeatable {
+                RequestError::Other(error)
+            } else {
+                RequestError::Uncertain(error, ResponseInfo::default())
+            }
         })
     }
 
@@ -157,12 +160,8 @@ impl Client {
         number: usize,
     ) -> Result<P, RequestError> {
         let with = if path.contains('?') { '&' } else { '?' };
-        self.call(&Request {
-            purpose,
-            method: Method::Get,
-            path: format!("{path}{with}per_page={PAGE}&page={number}"),
-            body: None,
-        })
+        let path = format!("{path}{with}per_page={PAGE}&page={number}");
+        self.call(&get(purpose, path))
     }
 
     /// Returns the login that perfquilt posts under.

@@ -2,8 +2,9 @@
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde_json::Value;
 
-use super::model::{Branch, RepositoryName, User};
+use super::model::{Branch, RepositoryName};
 use super::{Repository, is_commit};
 use perfquilt_model::error::{Error, Result};
 
@@ -46,7 +47,8 @@ struct EventPullRequest {
 struct WorkflowRun {
     head_sha: String,
     head_branch: Option<String>,
-    head_repository: Option<HeadRepository>,
+    #[serde(default)]
+    head_repository: Value,
     html_url: String,
     event: String,
     /// The value of the workflow's `run-name`; for `pull_request_target` the only place with the measured commit.
@@ -58,33 +60,18 @@ struct WorkflowRun {
     pull_requests: Vec<RunPullRequest>,
 }
 
-#[derive(Deserialize)]
-struct HeadRepository {
-    owner: Option<User>,
-}
-
 /// A pull request of a workflow run: of this repository, or of a fork that has the same commit.
 #[derive(Deserialize)]
 struct RunPullRequest {
     number: u64,
-    base: Option<Base>,
-}
-
-#[derive(Deserialize)]
-struct Base {
-    repo: Option<RepositoryId>,
-}
-
-#[derive(Deserialize)]
-struct RepositoryId {
-    id: Option<u64>,
+    #[serde(default)]
+    base: Value,
 }
 
 impl RunPullRequest {
     /// Returns whether it may be one of the repository with this id.
     fn may_be_of(&self, repository: Option<u64>) -> bool {
-        let base = self.base.as_ref().and_then(|base| base.repo.as_ref());
-        let id = base.and_then(|repository| repository.id);
+        let id = self.base.pointer("/repo/id").and_then(Value::as_u64);
         repository.zip(id).is_none_or(|(one, other)| one == other)
     }
 }
@@ -156,8 +143,8 @@ impl Target {
                 [one] => Some(one.number),
                 _ => None,
             };
-            let owner = run.head_repository.and_then(|repository| repository.owner);
-            self.owner = owner.map(|owner| owner.login);
+            let owner = run.head_repository.pointer("/owner/login");
+            self.owner = owner.and_then(Value::as_str).map(str::to_owned);
             self.branch = run.head_branch;
             self.head = Some(run.head_sha);
         } else if let Some(issue) = event.issue {

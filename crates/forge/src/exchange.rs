@@ -184,6 +184,7 @@ async fn respond(
     let (mut parts, body) = sent
         .map_err(|error| NoResponse {
             unsent: error.is_connect(),
+            distrusted: is_distrusted(&error),
             ..NoResponse::after_sending(cause(&error))
         })?
         .into_parts();
@@ -214,11 +215,25 @@ fn cause(error: &(dyn std::error::Error + 'static)) -> String {
     innermost.to_string()
 }
 
+/// Returns whether the cause of an error is that the server's certificate is not trusted: no retry changes that.
+fn is_distrusted(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut causes = std::iter::successors(Some(error), |error| {
+        match error.downcast_ref::<std::io::Error>() {
+            // The error inside is none of its sources.
+            Some(error) => error.get_ref().map(|inner| inner as _),
+            None => error.source(),
+        }
+    });
+    let faults = causes.find_map(|cause| cause.downcast_ref());
+    matches!(faults, Some(rustls::Error::InvalidCertificate(_)))
+}
+
 impl NoResponse {
     fn after_sending(why: String) -> Self {
         NoResponse {
             why,
             unsent: false,
+            distrusted: false,
             attempts: 1,
         }
     }
@@ -419,6 +434,48 @@ mod tests {
         assert!(why.contains("larger"), "{why}");
         let no_http = failed(|connection| connection.write_all(b"SSH-2.0-x\r\n\r\n").unwrap());
         assert!(!no_http.is_empty());
+    }
+
+    /// Waiting does not make a certificate trusted.
+    #[test]
+    fn an_unknown_authority_is_no_reason_to_try_again() {
+        use rustls::ServerConnection;
+        use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let api = format!("https://{}", listener.local_addr().unwrap());
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let chain = include_bytes!("../../../tests/fixtures/github/tls/cert.pem");
+        let key = include_bytes!("../../../tests/fixtures/github/tls/key.pem");
+        let config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(
+                vec![CertificateDer::from_pem_slice(chain).unwrap()],
+                PrivateKeyDer::from_pem_slice(key).unwrap(),
+            )
+            .unwrap();
+        let server = thread::spawn(move || {
+            let (mut connection, _) = listener.accept().unwrap();
+            let mut tls = ServerConnection::new(Arc::new(config)).unwrap();
+            tls.complete_io(&mut connection).unwrap_err()
+        });
+        let begun = std::time::Instant::now();
+        let request = request(
+            http::Method::GET,
+            &format!("{api}/user"),
+            &Secret::new("x"),
+            None,
+        );
+        let octocrab = connect(&api, &RetryPolicy::default()).unwrap();
+        let failure = wait(exchange(&octocrab, request.unwrap()))
+            .unwrap()
+            .unwrap_err();
+        assert!(failure.distrusted, "{failure}");
+        assert!(failure.why.contains("UnknownIssuer"), "{failure}");
+        assert!(begun.elapsed() < Duration::from_secs(20));
+        let told = server.join().unwrap().to_string();
+        assert!(told.contains("UnknownCA"), "{told}");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::forge::{Forge, Publication};
 use super::model::PullRequestData;
 use super::post_options::{PostResult, PullRequest};
 use super::sticky::{self, Mark};
-use super::transport::{Method, Request, RequestError, encode_segment};
+use super::transport::{encode_segment, get, post, unless_gone};
 use super::{Repository, checks, labels};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;
@@ -27,7 +27,71 @@ impl Forge for Client {
     }
 
     fn find(&self, target: &Target) -> Result<PullRequest> {
-        find(self, target)
+        if let Some(number) = target.number {
+            let path = self.path(&format!("pulls/{number}"));
+            let found = self.call::<PullRequestData>(&get("read the pull request", path));
+            return unless_gone(found)?.map(Into::into).ok_or_else(|| {
+                Error::forge(format!(
+                    "there is no pull request {number} in {}, or the token may not see it",
+                    self.repository()
+                ))
+            });
+        }
+        let Some(head) = &target.head else {
+            return Err(Error::usage("no pull request is given")
+                .hint("give `--pr NUMBER`; in a workflow for pull requests, perfquilt reads it from the event"));
+        };
+        if let (Some(owner), Some(branch)) = (&target.owner, &target.branch)
+            && let Some(found) = find_by_branch(self, &format!("{owner}:{branch}"), head)?
+        {
+            return Ok(found.into());
+        }
+        // The branch of a deleted fork is nobody's, but the pull request stays.
+        let mut found = find_by_commit(self, head)?;
+        found.retain(|request| request.may_be_from(target.owner.as_deref()));
+        let of_branch =
+            |request: &PullRequestData| target.branch.as_ref() == Some(&request.head.name);
+        if found.iter().any(of_branch) {
+            found.retain(of_branch);
+        }
+        if found.iter().any(|request| request.state == "open") {
+            found.retain(|request| request.state == "open");
+        }
+        match found.as_slice() {
+            [one] => Ok(one.clone().into()),
+            [] => {
+                let (from, hint) = match (&target.owner, &target.branch) {
+                    (Some(owner), branch) => (
+                        format!(
+                            "from {owner}{} ",
+                            branch
+                                .as_ref()
+                                .map(|name| format!(":{name}"))
+                                .unwrap_or_default()
+                        ),
+                        "the fork may have been deleted, or the branch renamed, and the pull request has moved on",
+                    ),
+                    (None, _) => (
+                        String::new(),
+                        "the event names no fork, so it was deleted, and the pull request has moved on",
+                    ),
+                };
+                Err(Error::forge(format!(
+                    "there is no pull request {from}with the commit {head} in {}",
+                    self.repository()
+                ))
+                .hint(format!("{hint}; `--pr NUMBER` names it")))
+            }
+            several => {
+                let numbers: Vec<String> = several.iter().map(|of| of.number.to_string()).collect();
+                Err(Error::forge(format!(
+                    "the pull requests {} in {} have the commit {head}, and the event does not tell which was measured",
+                    numbers.join(", "),
+                    self.repository()
+                ))
+                .hint("`--pr NUMBER` names it"))
+            }
+        }
     }
 
     fn publish(
@@ -35,89 +99,73 @@ impl Forge for Client {
         publication: &Publication<'_>,
         progress: &dyn Progress,
     ) -> Result<PostResult> {
-        publish(self, publication, progress)
+        let &Publication {
+            pull_request,
+            head,
+            comment,
+            posting,
+            run,
+            began,
+        } = publication;
+        let number = pull_request.number;
+        let conclusion = posting.conclusion(comment.status);
+        let mark = Mark {
+            id: posting.id.clone(),
+            head: head.to_owned(),
+            began: began.map(str::to_owned),
+        };
+        let draft = CheckRunDraft {
+            head,
+            id: &posting.id,
+            comment,
+            conclusion,
+            details: run,
+            began,
+        };
+        // A failure of one does not prevent the others; the first failure is returned.
+        let kept = sticky::update(self, number, &mark, &pull_request.head, &comment.body);
+        let outdated = kept.as_ref().is_ok_and(|kept| kept.action == "newer");
+        let check_run = if posting.check {
+            checks::update(self, &draft)
+        } else {
+            Ok(None)
+        };
+        // A label belongs to the pull request, so results of an older commit must not change it.
+        let current = !outdated && pull_request.head == head;
+        let label = match posting.label.as_ref().filter(|_| current) {
+            Some(prefix) => labels::update(self, number, prefix, comment.status).map(Some),
+            None => Ok(None),
+        };
+        match (kept, check_run, label) {
+            (Ok(kept), Ok(check_run), Ok(label)) => Ok(PostResult {
+                number,
+                head: head.to_owned(),
+                title: comment.title.clone(),
+                status: comment.status.to_string(),
+                conclusion: conclusion.name(),
+                comment: kept,
+                check_run,
+                label,
+            }),
+            (kept, check_run, label) => {
+                if let Ok(kept) = &kept {
+                    progress.note(&format!("comment {}: {}", kept.action, kept.url));
+                }
+                process::check_interrupted()?;
+                let errors = [kept.err(), check_run.err(), label.err()];
+                let mut errors = errors.into_iter().flatten();
+                let first = errors.next();
+                errors.for_each(|error| progress.warn(&error.to_string()));
+                Err(first.unwrap_or_else(|| Error::internal("nothing was posted")))
+            }
+        }
     }
 
     fn react(&self, comment: u64, reaction: &str) -> Result<()> {
-        let request = Request {
-            purpose: "react to the comment",
-            // GitHub stores the same reaction only once.
-            method: Method::PostIdempotent,
-            path: self.path(&format!("issues/comments/{comment}/reactions")),
-            body: Some(json!({ "content": reaction })),
-        };
-        match self.execute(&request) {
-            Ok(()) | Err(RequestError::Refused(404 | 410, ..)) => Ok(()),
-            Err(failure) => Err(failure.into()),
-        }
-    }
-}
-
-/// Writes the comment, the check run and the label.
-fn publish(
-    github: &Client,
-    publication: &Publication<'_>,
-    progress: &dyn Progress,
-) -> Result<PostResult> {
-    let &Publication {
-        pull_request,
-        head,
-        comment,
-        posting,
-        run,
-        began,
-    } = publication;
-    let number = pull_request.number;
-    let conclusion = posting.conclusion(comment.status);
-    let mark = Mark {
-        id: posting.id.clone(),
-        head: head.to_owned(),
-        began: began.map(str::to_owned),
-    };
-    let draft = CheckRunDraft {
-        head,
-        id: &posting.id,
-        comment,
-        conclusion,
-        details: run,
-        began,
-    };
-    // A failure of one does not prevent the others; the first failure is returned.
-    let kept = sticky::update(github, number, &mark, &pull_request.head, &comment.body);
-    let outdated = kept.as_ref().is_ok_and(|kept| kept.action == "newer");
-    let check_run = if posting.check {
-        checks::update(github, &draft)
-    } else {
-        Ok(None)
-    };
-    // A label belongs to the pull request, so results of an older commit must not change it.
-    let current = !outdated && pull_request.head == head;
-    let label = match posting.label.as_ref().filter(|_| current) {
-        Some(prefix) => labels::update(github, number, prefix, comment.status).map(Some),
-        None => Ok(None),
-    };
-    match (kept, check_run, label) {
-        (Ok(kept), Ok(check_run), Ok(label)) => Ok(PostResult {
-            number,
-            head: head.to_owned(),
-            title: comment.title.clone(),
-            status: comment.status.to_string(),
-            conclusion: conclusion.name(),
-            comment: kept,
-            check_run,
-            label,
-        }),
-        (kept, check_run, label) => {
-            if let Ok(kept) = &kept {
-                progress.note(&format!("comment {}: {}", kept.action, kept.url));
-            }
-            process::check_interrupted()?;
-            let errors = [kept.err(), check_run.err(), label.err()];
-            let mut errors = errors.into_iter().flatten();
-            let first = errors.next();
-            errors.for_each(|error| progress.warn(&error.to_string()));
-            Err(first.unwrap_or_else(|| Error::internal("nothing was posted")))
-        }
+        let path = self.path(&format!("issues/comments/{comment}/reactions"));
+        let request = post("react to the comment", path, json!({ "content": reaction }));
+        // GitHub stores the same reaction only once.
+        unless_gone(self.execute(&request.repeatable())).map(drop)
     }
 }
 
@@ -137,80 +185,6 @@ impl From<PullRequestData> for PullRequest {
             base: found.base.sha,
             branch: found.base.name,
             open: found.state == "open",
-        }
-    }
-}
-
-/// Finds the pull request that `target` describes on GitHub.
-fn find(github: &Client, target: &Target) -> Result<PullRequest> {
-    if let Some(number) = target.number {
-        let request = Request {
-            purpose: "read the pull request",
-            method: Method::Get,
-            path: github.path(&format!("pulls/{number}")),
-            body: None,
-        };
-        return match github.call::<PullRequestData>(&request) {
-            Ok(found) => Ok(found.into()),
-            Err(RequestError::Refused(404 | 410, ..)) => Err(Error::forge(format!(
-                "there is no pull request {number} in {}, or the token may not see it",
-                github.repository()
-            ))),
-            Err(failure) => Err(failure.into()),
-        };
-    }
-    let Some(head) = &target.head else {
-        return Err(Error::usage("no pull request is given")
-            .hint("give `--pr NUMBER`; in a workflow for pull requests, perfquilt reads it from the event"));
-    };
-    if let (Some(owner), Some(branch)) = (&target.owner, &target.branch)
-        && let Some(found) = find_by_branch(github, &format!("{owner}:{branch}"), head)?
-    {
-        return Ok(found.into());
-    }
-    // The branch of a deleted fork is nobody's, but the pull request stays.
-    let mut found = find_by_commit(github, head)?;
-    found.retain(|request| request.may_be_from(target.owner.as_deref()));
-    let of_branch = |request: &PullRequestData| target.branch.as_ref() == Some(&request.head.name);
-    if found.iter().any(of_branch) {
-        found.retain(of_branch);
-    }
-    if found.iter().any(|request| request.state == "open") {
-        found.retain(|request| request.state == "open");
-    }
-    match found.as_slice() {
-        [one] => Ok(one.clone().into()),
-        [] => {
-            let (from, hint) = match (&target.owner, &target.branch) {
-                (Some(owner), branch) => (
-                    format!(
-                        "from {owner}{} ",
-                        branch
-                            .as_ref()
-                            .map(|name| format!(":{name}"))
-                            .unwrap_or_default()
-                    ),
-                    "the fork may have been deleted, or the branch renamed, and the pull request has moved on",
-                ),
-                (None, _) => (
-                    String::new(),
-                    "the event names no fork, so it was deleted, and the pull request has moved on",
-                ),
-            };
-            Err(Error::forge(format!(
-                "there is no pull request {from}with the commit {head} in {}",
-                github.repository()
-            ))
-            .hint(format!("{hint}; `--pr NUMBER` names it")))
-        }
-        several => {
-            let numbers: Vec<String> = several.iter().map(|of| of.number.to_string()).collect();
-            Err(Error::forge(format!(
-                "the pull requests {} in {} have the commit {head}, and the event does not tell which was measured",
-                numbers.join(", "),
-                github.repository()
-            ))
-            .hint("`--pr NUMBER` names it"))
         }
     }
 }

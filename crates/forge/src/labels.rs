@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::client::Client;
 use super::model::Label;
-use super::transport::{Method, Request, RequestError, encode_segment};
+use super::transport::{delete, encode_segment, post, unless_gone};
 use perfquilt_model::comment::MeasurementStatus;
 use perfquilt_model::error::Result;
 
@@ -29,13 +29,8 @@ pub(super) fn update(
             .any(|label| label.name.eq_ignore_ascii_case(name))
     };
     if !has(&wanted) {
-        let request = Request {
-            purpose: "add the label",
-            method: Method::PostIdempotent,
-            path: path.clone(),
-            body: Some(json!({ "labels": [wanted] })),
-        };
-        github.execute(&request)?;
+        let request = post("add the label", path.clone(), json!({ "labels": [wanted] }));
+        github.execute(&request.repeatable())?;
     }
     let ours = MeasurementStatus::ALL.map(|status| name(prefix, status));
     for other in labels.iter().map(|label| label.name.as_str()) {
@@ -44,16 +39,8 @@ pub(super) fn update(
         if is(&wanted) || !ours.iter().any(is) {
             continue;
         }
-        let request = Request {
-            purpose: "remove a label",
-            method: Method::Delete,
-            path: format!("{path}/{}", encode_segment(other)),
-            body: None,
-        };
-        match github.execute(&request) {
-            Ok(()) | Err(RequestError::Refused(404, ..)) => {}
-            Err(failure) => return Err(failure.into()),
-        }
+        let label = format!("{path}/{}", encode_segment(other));
+        unless_gone(github.execute(&delete("remove a label", label)))?;
     }
     Ok(wanted)
 }

@@ -20,6 +20,8 @@ pub(super) struct NoResponse {
     pub(super) why: String,
     /// Whether no connection came about, so that nothing was sent.
     pub(super) unsent: bool,
+    /// Whether the server's certificate is not trusted.
+    pub(super) distrusted: bool,
     /// The number of attempts.
     pub(super) attempts: u32,
 }
@@ -111,6 +113,7 @@ impl Policy<http::Request<OctoBody>, HttpResponse, NoResponse> for Retries {
                 let status = info.status.unwrap_or(0);
                 (info, format!("it answered {status}"), status >= 500)
             }
+            Err(failure) if failure.distrusted => return None,
             Err(failure) => {
                 failure.attempts = self.attempts;
                 (

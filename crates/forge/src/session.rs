@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::auth::Credentials;
 use super::refusal::Refusal;
-use super::transport::{Method, NO_API, Request, RequestError, Transport, get, parse};
+use super::transport::{NO_API, RequestError, Transport, get, parse, post};
 use super::{Secret, jwt, model};
 use perfquilt_model::error::Result;
 
@@ -98,13 +98,13 @@ impl GitHubSession {
             other => other?,
         };
         let installation: model::Installation = parse(&request, &text)?;
-        let request = Request {
-            purpose: "get a token for the GitHub App",
-            // A superfluous token does no harm.
-            method: Method::PostIdempotent,
-            path: format!("/app/installations/{}/access_tokens", installation.id),
-            body: Some(serde_json::json!({ "repositories": [transport.repository.name] })),
-        };
+        let request = post(
+            "get a token for the GitHub App",
+            format!("/app/installations/{}/access_tokens", installation.id),
+            serde_json::json!({ "repositories": [transport.repository.name] }),
+        );
+        // A superfluous token does no harm.
+        let request = request.repeatable();
         let text = transport.send(&token, &request)?;
         let given: model::InstallationToken = parse(&request, &text)?;
         Ok(GitHubSession {

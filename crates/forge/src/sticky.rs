@@ -11,7 +11,7 @@ use serde_json::json;
 use super::client::Client;
 use super::model::Comment;
 use super::start_time::is_before;
-use super::transport::{Method, Request, RequestError, get};
+use super::transport::{RequestError, delete, get, patch, post, unless_gone};
 use perfquilt_model::error::{Error, Result};
 
 /// The maximum number of rounds of looking for the comment and writing it.
@@ -94,13 +94,9 @@ pub(super) fn update(
         let all = ours(github, number, &login, &mark.id, &written)?;
         let mut ours = all.into_iter();
         let Some(first) = ours.next() else {
-            let post = Request {
-                purpose: "write the comment",
-                method: Method::Post,
-                path: github.path(&format!("issues/{number}/comments")),
-                body: Some(json!({ "body": body })),
-            };
-            match github.call::<Comment>(&post) {
+            let path = github.path(&format!("issues/{number}/comments"));
+            let request = post("write the comment", path, json!({ "body": body }));
+            match github.call::<Comment>(&request) {
                 // The next round shows whether it is the only one.
                 Ok(comment) => {
                     action = "created";
@@ -127,34 +123,19 @@ pub(super) fn update(
             });
         }
         if !same(first.body.as_deref().unwrap_or_default(), &body) {
-            let patch = Request {
-                purpose: "update the comment",
-                method: Method::Patch,
-                path: github.path(&format!("issues/comments/{}", first.id)),
-                body: Some(json!({ "body": body })),
-            };
-            match github.execute(&patch) {
-                Ok(()) => {}
-                // Somebody deleted it meanwhile.
-                Err(RequestError::Refused(404 | 410, ..)) => continue,
-                Err(failure) => return Err(failure.into()),
+            let path = github.path(&format!("issues/comments/{}", first.id));
+            let request = patch("update the comment", path, json!({ "body": body }));
+            if unless_gone(github.execute(&request))?.is_none() {
+                continue;
             }
         } else if action != "created" {
             action = "unchanged";
         }
         let mut removed = 0;
         for other in ours {
-            let delete = Request {
-                purpose: "remove a second comment",
-                method: Method::Delete,
-                path: github.path(&format!("issues/comments/{}", other.id)),
-                body: None,
-            };
-            match github.execute(&delete) {
-                Ok(()) => removed += 1,
-                Err(RequestError::Refused(404 | 410, ..)) => {}
-                Err(failure) => return Err(failure.into()),
-            }
+            let path = github.path(&format!("issues/comments/{}", other.id));
+            let gone = github.execute(&delete("remove a second comment", path));
+            removed += usize::from(unless_gone(gone)?.is_some());
         }
         return Ok(CommentUpdate {
             url: first.html_url,
@@ -187,12 +168,7 @@ fn ours(
             "read the comment",
             github.path(&format!("issues/comments/{one}")),
         );
-        match github.call(&request) {
-            Ok(comment) => comments.push(comment),
-            // Somebody deleted it.
-            Err(RequestError::Refused(404 | 410, ..)) => {}
-            Err(failure) => return Err(failure.into()),
-        }
+        comments.extend(unless_gone(github.call(&request))?);
     }
     let mut ours: Vec<Comment> = comments
         .into_iter()

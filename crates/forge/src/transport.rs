@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use http::Method;
 use octocrab::Octocrab;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::DeserializeOwned;
@@ -52,17 +53,16 @@ pub(super) struct Request<'a> {
     pub method: Method,
     pub path: String,
     pub body: Option<Value>,
+    /// Whether it is retried when it may have taken effect.
+    pub repeatable: bool,
 }
 
-/// The HTTP methods in use. [`Method::Post`] is not retried when it may have taken effect.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Method {
-    Get,
-    Post,
-    /// An idempotent POST, which is retried.
-    PostIdempotent,
-    Patch,
-    Delete,
+impl Request<'_> {
+    /// Makes a POST repeatable, because it is idempotent.
+    pub(super) fn repeatable(mut self) -> Self {
+        self.repeatable = true;
+        self
+    }
 }
 
 impl Transport {
@@ -117,7 +117,7 @@ impl Transport {
     ) -> Result<Response, RequestError> {
         let http = self.http(secret, request).map_err(RequestError::Other)?;
         let sent = exchange::wait(exchange(&self.octocrab, http)).map_err(RequestError::Other)?;
-        let single = request.method == Method::Post;
+        let single = !request.repeatable;
         match sent {
             Ok(response) => {
                 let (info, status) = (response.info, response.info.status.unwrap_or(0));
@@ -138,6 +138,11 @@ impl Transport {
             }
             Err(failure) => {
                 let why = secret.scrub(&failure.why);
+                if failure.distrusted {
+                    let error = self.no_response_error(request, &why);
+                    let hint = "if its certificate is of your own authority, SSL_CERT_FILE names the file with that authority's";
+                    return Err(RequestError::Other(error.hint(hint)));
+                }
                 Err(if single && !failure.unsent {
                     let error = self.no_response_error(request, &why);
                     RequestError::Uncertain(error, ResponseInfo::default())
@@ -150,21 +155,16 @@ impl Transport {
     }
 
     fn http(&self, secret: &Secret, request: &Request<'_>) -> Result<HttpRequest> {
-        let method = match request.method {
-            Method::Get => http::Method::GET,
-            Method::Post | Method::PostIdempotent => http::Method::POST,
-            Method::Patch => http::Method::PATCH,
-            Method::Delete => http::Method::DELETE,
-        };
         let url = format!("{}{}", self.api, request.path);
         let body = request.body.as_ref().map(Value::to_string);
-        let mut http = exchange::request(method, &url, secret, body).map_err(|error| {
-            let why = secret.scrub(&error.to_string());
-            Error::forge(format!("cannot {}: {why}", request.purpose))
-        })?;
+        let mut http =
+            exchange::request(request.method.clone(), &url, secret, body).map_err(|error| {
+                let why = secret.scrub(&error.to_string());
+                Error::forge(format!("cannot {}: {why}", request.purpose))
+            })?;
         http.extensions_mut().insert(Purpose {
             words: request.purpose.to_owned(),
-            repeatable: request.method != Method::Post,
+            repeatable: request.repeatable,
         });
         Ok(http)
     }
@@ -206,7 +206,7 @@ impl Transport {
             403 | 404 if let Some(needed) = response.needed => error.hint(format!(
                 "the token needs `{needed}` for {repository}, which its owner grants in its settings"
             )),
-            403 if request.method != Method::Get => error.hint(
+            403 if request.method != Method::GET => error.hint(
                 "the token needs `pull-requests: write` and `checks: write` for this repository, unless GitHub names another cause",
             ),
             403 | 404 => error.hint(format!(
@@ -232,12 +232,37 @@ impl Transport {
     }
 }
 
-pub(super) fn get(purpose: &str, path: String) -> Request<'_> {
+fn request(method: Method, purpose: &str, path: String, body: Option<Value>) -> Request<'_> {
     Request {
         purpose,
-        method: Method::Get,
+        repeatable: method != Method::POST,
+        method,
         path,
-        body: None,
+        body,
+    }
+}
+
+pub(super) fn get(purpose: &str, path: String) -> Request<'_> {
+    request(Method::GET, purpose, path, None)
+}
+
+pub(super) fn post(purpose: &str, path: String, body: Value) -> Request<'_> {
+    request(Method::POST, purpose, path, Some(body))
+}
+
+pub(super) fn patch(purpose: &str, path: String, body: Value) -> Request<'_> {
+    request(Method::PATCH, purpose, path, Some(body))
+}
+
+pub(super) fn delete(purpose: &str, path: String) -> Request<'_> {
+    request(Method::DELETE, purpose, path, None)
+}
+
+/// Returns `None` where somebody has removed what a request is about.
+pub(super) fn unless_gone<T>(sent: Result<T, RequestError>) -> Result<Option<T>> {
+    match sent {
+        Err(RequestError::Refused(404 | 410, ..)) => Ok(None),
+        sent => Ok(Some(sent?)),
     }
 }
 
