@@ -1,7 +1,8 @@
 //! A Landlock domain for each program that perfquilt starts inside: it signals and traces none of the others, and writes only
-//! where servers and builds do. So no code of a job stops what measures it, or writes results in its place.
+//! where servers and builds do, a server only to the folder of its start. So no code of a job stops what measures it, writes
+//! results in its place, or changes a finished server, or another one that runs.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use landlock::{
@@ -9,14 +10,19 @@ use landlock::{
     path_beneath_rules,
 };
 
-use super::HOME;
+use super::{HOME, WORK};
 use perfquilt_model::error::{Error, Result};
+use perfquilt_system::process::Exceptions;
 
-/// Those for programs that signal no others, and for those that do.
-static RULES: OnceLock<[RulesetCreated; 2]> = OnceLock::new();
+/// The folders of a cache that children write to. This program alone publishes servers and data.
+const WRITABLE: [&str; 2] = [WORK, "run"];
+/// The devices that a program without the right to write elsewhere may write to: `/dev/shm` has the folders of others.
+const DEVICES: [&str; 4] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/tty"];
 
-/// Makes the rules of [`enter`], which allow writing below `cache` and in the memory of the sandbox. They are those that this
-/// kernel has.
+/// The folders that every program may write to which has none of its own.
+static COMMON: OnceLock<Vec<PathBuf>> = OnceLock::new();
+
+/// Allows the programs of [`restricted`] to write to the folders of `cache` for work, and to the memory of the sandbox.
 pub(super) fn prepare(cache: &Path) -> Result<()> {
     let tmp = Path::new("/tmp");
     // The rules hold for everything below, also for state and outcome of a workspace there.
@@ -25,35 +31,30 @@ pub(super) fn prepare(cache: &Path) -> Result<()> {
     } else {
         tmp
     };
-    let writable = [cache, memory, Path::new("/dev")];
-    let rules = |signals| rules(&writable, signals);
-    let rules = rules(false)
-        .and_then(|without| Ok([without, rules(true)?]))
-        .map_err(|error| Error::internal(format!("cannot make rules of Landlock: {error}")))?;
-    let _ = RULES.set(rules);
+    let work = WRITABLE.map(|folder| cache.join(folder));
+    for folder in &work {
+        std::fs::create_dir_all(folder).map_err(|e| Error::io("create", folder, &e))?;
+    }
+    let memory = [memory, Path::new("/dev")].map(Path::to_path_buf);
+    let _ = COMMON.set(work.into_iter().chain(memory).collect());
     Ok(())
 }
 
-/// Puts this process into a domain of its own; makes only async-signal-safe calls.
-pub(super) fn enter(signals: bool) -> std::io::Result<()> {
-    let Some(rules) = RULES.get() else {
-        return Ok(());
-    };
-    let entered = rules[usize::from(signals)].try_clone()?.restrict_self();
-    entered
-        .map(drop)
-        .map_err(|_| std::io::Error::from_raw_os_error(libc::EPERM))
-}
-
-fn rules(writable: &[&Path], signals: bool) -> std::result::Result<RulesetCreated, RulesetError> {
+/// Returns a domain with these exceptions, with the rules that this kernel has.
+pub(super) fn rules(exceptions: &Exceptions) -> std::result::Result<RulesetCreated, RulesetError> {
     let writes = AccessFs::from_write(ABI::V3);
     let rules = Ruleset::default().handle_access(writes)?;
-    let rules = if signals {
+    let rules = if exceptions.signals {
         rules
     } else {
         rules.scope(Scope::Signal)?
     };
+    let rules = rules.create()?;
+    if exceptions.folders.is_empty() {
+        let common = COMMON.get().map_or(&[][..], Vec::as_slice);
+        return rules.add_rules(path_beneath_rules(common, writes));
+    }
     rules
-        .create()?
-        .add_rules(path_beneath_rules(writable, writes))
+        .add_rules(path_beneath_rules(&exceptions.folders, writes))?
+        .add_rules(path_beneath_rules(DEVICES, writes))
 }

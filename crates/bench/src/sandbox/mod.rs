@@ -236,12 +236,11 @@ impl Sandbox {
         }
         let json = serde_json::to_string(&inner)
             .map_err(|error| Error::internal(format!("cannot write JSON: {error}")))?;
-        let filters = seccomp::files()?;
-        let command = Command::new("bwrap")
+        let mark = written.first().map(|path| path.to_string_lossy());
+        let command = bubblewrap(user, &limits)?
+            // If this program is killed before bubblewrap's process 1 has a death signal, the next start ends it.
+            .belonging_to(&mark.unwrap_or_default())
             .args(["--json-status-fd", &status.as_raw_fd().to_string()])
-            .args(isolation(user))
-            .args(filter_arguments(&filters))
-            .args(system(&limits))
             .args(mount_arguments(&Mount::Read(tool.to_owned())))
             .args(self.mounts.iter().flat_map(mount_arguments))
             .args(self.variables(&json, &limits.user, user.is_some()))
@@ -255,11 +254,9 @@ impl Sandbox {
             .stdout(stdout)
             .stderr(stderr)
             .death_signal(DeathSignal::Kill)
-            .lifeline()
             .holding(&status)
             // Only a privileged process can lower the score again, and nobody inside can write to `/proc`.
             .writing(Path::new("/proc/self/oom_score_adj"), OOM_SCORE)?;
-        let command = filters.iter().fold(command, Command::holding);
         let entrances: Vec<PathBuf> = group.iter().flat_map(Cgroup::entrances).collect();
         let mut entrances = entrances.iter();
         let command = entrances.try_fold(command, |command, path| command.writing(path, b"0"))?;
@@ -352,15 +349,15 @@ fn isolation(user: Option<OtherUser>) -> Vec<OsString> {
     rights.iter().chain(&both).map(OsString::from).collect()
 }
 
-/// Returns bubblewrap's options that load the programs in `filters`.
-fn filter_arguments(filters: &[Arc<File>]) -> Vec<OsString> {
-    let words = |file: &Arc<File>| {
-        [
-            "--add-seccomp-fd".into(),
-            file.as_raw_fd().to_string().into(),
-        ]
+/// Returns bubblewrap with the options that every sandbox has, whose code runs as `user` if this program is root.
+fn bubblewrap(user: Option<OtherUser>, limits: &SandboxLimits) -> Result<Command> {
+    let command = Command::new("bwrap").lifeline().args(isolation(user));
+    let load = |command: Command, filter: &Arc<File>| {
+        let number = filter.as_raw_fd().to_string();
+        command.args(["--add-seccomp-fd", &number]).holding(filter)
     };
-    filters.iter().flat_map(words).collect()
+    let command = seccomp::files()?.iter().fold(command, load);
+    Ok(command.args(system(limits)))
 }
 
 fn system(limits: &SandboxLimits) -> Vec<OsString> {
@@ -434,17 +431,12 @@ pub fn check_support(limits: &SandboxLimits) -> std::result::Result<(), String> 
         None => error.to_string(),
     };
     let user = OtherUser::needed(&limits.user).map_err(words)?;
-    let filters = seccomp::files().map_err(words)?;
-    let command = Command::new("bwrap")
-        .lifeline()
-        .args(isolation(user))
-        .args(filter_arguments(&filters))
-        .args(system(&limits::resolve(limits)))
+    let command = bubblewrap(user, &limits::resolve(limits))
+        .map_err(words)?
         .args(Sandbox::default().read_only_remounts())
         .arg("--")
         .args(user.iter().flat_map(|user| user.command()))
         .args(["/bin/sh", "-c", "exit 0"]);
-    let command = filters.iter().fold(command, Command::holding);
     let output = command.run_within(TIMEOUT).map_err(words)?;
     if output.success() {
         Ok(())

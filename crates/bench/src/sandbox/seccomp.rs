@@ -146,11 +146,14 @@ pub(super) fn restrict() -> Result<()> {
     static PROGRAM: OnceLock<BpfProgram> = OnceLock::new();
     let program = compiled(observing().map_err(unknown)?, libc::EPERM)?;
     let _ = PROGRAM.set(program);
-    restrict_children(|signals| {
-        domain::enter(signals)?;
-        let program = PROGRAM.get().map_or(&[][..], Vec::as_slice);
-        seccompiler::apply_filter(program)
-            .map_err(|_| std::io::Error::from_raw_os_error(libc::EPERM))
+    restrict_children(|exceptions| {
+        let rules = domain::rules(exceptions).map_err(std::io::Error::other)?;
+        Ok(Box::new(move || {
+            let refused = || std::io::Error::from_raw_os_error(libc::EPERM);
+            rules.try_clone()?.restrict_self().map_err(|_| refused())?;
+            let program = PROGRAM.get().map_or(&[][..], Vec::as_slice);
+            seccompiler::apply_filter(program).map_err(|_| refused())
+        }))
     });
     Ok(())
 }

@@ -308,6 +308,13 @@ impl Running {
         if let Instrumentation::Callgrind { .. } = launch.instrumentation {
             command = command.without_env(NAMES_OF_PIPES).signalling();
         }
+        // A tracer and a server that is trained write elsewhere.
+        let is_traced = matches!(launch.instrumentation, Instrumentation::Traced { .. });
+        if !is_traced && launch.env.is_empty() {
+            let socket = plan.address.folder.iter().map(Scratch::path);
+            let folders = std::iter::once(launch.dir).chain(socket);
+            command = command.writing_only(folders.map(Path::to_path_buf).collect());
+        }
         if plan.process == ServerProcess::Postmaster {
             command = command.death_signal(DeathSignal::Quit).ordinary_user();
         }

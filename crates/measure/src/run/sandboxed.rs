@@ -16,7 +16,7 @@ use perfquilt_model::progress::Progress;
 use perfquilt_series::series::{Series, SeriesLocation};
 use perfquilt_series::upstream::{self, Release};
 use perfquilt_store::Store;
-use perfquilt_system::process::Sink;
+use perfquilt_system::process::{Sink, end_processes_of};
 use perfquilt_system::remove::remove_tree;
 use perfquilt_system::{caches, digest, files, locks};
 use sha2::{Digest, Sha256};
@@ -67,6 +67,7 @@ impl<'a> SandboxArea<'a> {
     /// Creates the area's folders if they do not exist.
     fn fill(&self) -> Result<()> {
         let _lock = locks::wait(&self.lock_file, || {})?;
+        end_processes_of(&self.folder);
         if self.ws.answers().is_fresh() {
             remove_tree(&self.folder)?;
         }
@@ -119,9 +120,6 @@ impl<'a> SandboxArea<'a> {
             ProcessEnd::LimitExceeded(what) => {
                 drop(inside);
                 // The next run starts with room again.
-                for left in [state, self.folder.join(CACHE)] {
-                    remove_tree(&left)?;
-                }
                 remove_tree(&self.folder)?;
                 return Err(Error::bench(format!("the sandbox was ended: {what}"))
                     .hint("[sandbox] of the configuration sets its limits"));

@@ -107,8 +107,8 @@ pub struct Command {
     real_time: bool,
     open_files: Vec<Arc<File>>,
     writes: Vec<(CString, &'static [u8])>,
-    unfiltered: bool,
-    signalling: bool,
+    /// `None` without any restriction.
+    restricted: Option<Exceptions>,
     uninterruptible: bool,
     ordinary_user: bool,
     foreground: bool,
@@ -118,14 +118,25 @@ pub struct Command {
     mark: Option<String>,
 }
 
-/// The argument of [`restrict_children`].
-static RESTRICTION: OnceLock<fn(bool) -> std::io::Result<()>> = OnceLock::new();
+/// Exceptions of one process from [`restrict_children`].
+#[derive(Debug, Clone, Default)]
+pub struct Exceptions {
+    /// Whether it may signal others.
+    pub signals: bool,
+    /// The only folders that it may write to; empty for those of all processes.
+    pub folders: Vec<PathBuf>,
+}
 
-/// Has every process that this program starts from now on call `restrict` before it starts its program, except for those that are
-/// [`Command::unrestricted`]; with `true` if it is [`Command::signalling`]. `restrict` must make only async-signal-safe calls. The
-/// first call counts.
-pub fn restrict_children(restrict: fn(bool) -> std::io::Result<()>) {
-    let _ = RESTRICTION.set(restrict);
+/// Restricts the calling process; makes only async-signal-safe calls.
+pub type Restriction = Box<dyn Fn() -> std::io::Result<()> + Send + Sync>;
+
+/// The argument of [`restrict_children`].
+static RESTRICTION: OnceLock<fn(&Exceptions) -> std::io::Result<Restriction>> = OnceLock::new();
+
+/// Has every process that this program starts from now on call what `restriction` returns for it before it starts its program,
+/// except for those that are [`Command::unrestricted`]. The first call counts.
+pub fn restrict_children(restriction: fn(&Exceptions) -> std::io::Result<Restriction>) {
+    let _ = RESTRICTION.set(restriction);
 }
 
 /// The limit of open files that processes get which this program starts, if its own one is another.
@@ -310,8 +321,7 @@ impl Command {
             real_time: false,
             open_files: Vec::new(),
             writes: Vec::new(),
-            unfiltered: false,
-            signalling: false,
+            restricted: Some(Exceptions::default()),
             uninterruptible: false,
             ordinary_user: false,
             foreground: false,
@@ -447,14 +457,28 @@ impl Command {
     /// Lets the process signal others: valgrind asks whether `vgdb` lives.
     #[must_use]
     pub fn signalling(mut self) -> Self {
-        self.signalling = true;
+        if let Some(exceptions) = &mut self.restricted {
+            exceptions.signals = true;
+        }
+        self
+    }
+
+    /// Where children are restricted, lets the process write to `folders` only, the first of which is for its temporary files.
+    #[must_use]
+    pub fn writing_only(mut self, folders: Vec<PathBuf>) -> Self {
+        if let (Some(exceptions), Some(first), Some(_)) =
+            (&mut self.restricted, folders.first(), RESTRICTION.get())
+        {
+            self.env.insert("TMPDIR".into(), first.into());
+            exceptions.folders = folders;
+        }
         self
     }
 
     /// Exempts the process from [`restrict_children`]: for `perf` and `vgdb`, which observe servers, and for git.
     #[must_use]
     pub fn unrestricted(mut self) -> Self {
-        self.unfiltered = true;
+        self.restricted = None;
         self
     }
 
@@ -576,7 +600,11 @@ impl Command {
         };
         let lifeline = self.lifeline.then(std::io::pipe).transpose();
         let (reader, lifeline) = lifeline.map_err(no_pipe)?.unzip();
-        self.before_exec(&mut command, reader);
+        let restrict = RESTRICTION.get().zip(self.restricted.as_ref());
+        let restriction = restrict.map(|(restrict, exceptions)| restrict(exceptions));
+        let restriction = restriction.transpose();
+        let restriction = restriction.map_err(|error| self.not_started(&error))?;
+        self.before_exec(&mut command, reader, restriction);
         tracing::debug!("starting {}", self.shown());
         if self
             .file()
@@ -657,7 +685,12 @@ impl Command {
     }
 
     #[allow(unsafe_code)]
-    fn before_exec(&self, command: &mut std::process::Command, lifeline: Option<PipeReader>) {
+    fn before_exec(
+        &self,
+        command: &mut std::process::Command,
+        lifeline: Option<PipeReader>,
+        restriction: Option<Restriction>,
+    ) {
         let signal = match self.death_signal {
             _ if self.uninterruptible => None,
             DeathSignal::Kill => Some(rustix::process::Signal::KILL),
@@ -670,9 +703,7 @@ impl Command {
         let writes = self.writes.clone();
         let limits = self.limits.clone();
         let own_files = OPEN_FILES.get().copied();
-        let restriction = RESTRICTION.get().filter(|_| !self.unfiltered).copied();
-        let (real_time, signalling) = (self.real_time, self.signalling);
-        let foreground = self.foreground;
+        let (real_time, foreground) = (self.real_time, self.foreground);
         let maps = self.ordinary_user.then(|| {
             let map = |own: u32| format!("{NOBODY} {own} 1").into_bytes();
             let user = map(rustix::process::geteuid().as_raw());
@@ -732,7 +763,7 @@ impl Command {
                     let _ = namespace::write(path, text);
                 }
                 // Last, because it may forbid the calls above.
-                restriction.map_or(Ok(()), |restrict| restrict(signalling))
+                restriction.as_ref().map_or(Ok(()), |restrict| restrict())
             });
         }
     }
