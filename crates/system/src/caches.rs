@@ -20,48 +20,17 @@ use perfquilt_model::error::{Error, Result};
 /// The number of seconds in a day.
 const DAY: u64 = 86_400;
 
-/// A cache: its folder, a description of its entries, and the location of their markers.
-struct Cache {
-    folder: &'static str,
-    what: &'static str,
-    /// Returns the path of an entry's marker, which is locked while the entry is in use.
-    marker: fn(&Path) -> PathBuf,
-}
-
 /// The folder of a cache with what sandboxed runs leave: state and caches that nobody else may trust.
 pub const SANDBOXES: &str = "sandboxes";
 
-const CACHES: [Cache; 6] = [
-    Cache {
-        folder: "builds",
-        what: "built server",
-        marker: |entry| entry.join("build.json"),
-    },
-    Cache {
-        folder: "profiles",
-        what: "profile",
-        marker: |entry| entry.join("profile.json"),
-    },
-    Cache {
-        folder: "work",
-        what: "source and build tree",
-        marker: |entry| entry.join("lock"),
-    },
-    Cache {
-        folder: "tests",
-        what: "results of tests",
-        marker: |entry| entry.join("tests.json"),
-    },
-    Cache {
-        folder: "data",
-        what: "prepared data",
-        marker: |entry| with_suffix(entry, ".lock"),
-    },
-    Cache {
-        folder: SANDBOXES,
-        what: "sandbox",
-        marker: |entry| with_suffix(entry, ".lock"),
-    },
+/// The folder of a cache, what an entry is, and what follows the entry's path in that of its marker.
+const CACHES: [(&str, &str, &str); 6] = [
+    ("builds", "built server", "/build.json"),
+    ("profiles", "profile", "/profile.json"),
+    ("work", "source and build tree", "/lock"),
+    ("tests", "results of tests", "/tests.json"),
+    ("data", "prepared data", ".lock"),
+    (SANDBOXES, "sandbox", ".lock"),
 ];
 
 /// A cache entry.
@@ -135,8 +104,8 @@ pub fn is_unfinished(name: &OsStr) -> bool {
 /// limits itself.
 pub fn unused(cache: &Path, unused: Duration, now: SystemTime) -> Result<Vec<CacheEntry>> {
     let mut found = Vec::new();
-    for cache_kind in &CACHES {
-        let folder = cache.join(cache_kind.folder);
+    for (folder, what, marker) in CACHES {
+        let folder = cache.join(folder);
         let entries = if_there("read", &folder, std::fs::read_dir(&folder))?;
         for entry in entries.into_iter().flatten() {
             let entry = entry.map_err(|e| Error::io("read", &folder, &e))?;
@@ -144,7 +113,7 @@ pub fn unused(cache: &Path, unused: Duration, now: SystemTime) -> Result<Vec<Cac
             if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 continue;
             }
-            let marker = (cache_kind.marker)(&path);
+            let marker = with_suffix(&path, marker);
             // An entry without a marker is incomplete; the folder's own time serves instead.
             let used = std::fs::metadata(&marker)
                 .or_else(|_| entry.metadata())
@@ -154,7 +123,7 @@ pub fn unused(cache: &Path, unused: Duration, now: SystemTime) -> Result<Vec<Cac
             let in_progress = is_unfinished(&entry.file_name()) && idle < Duration::from_secs(DAY);
             if idle >= unused && !in_progress {
                 found.push(CacheEntry {
-                    what: cache_kind.what,
+                    what,
                     name: name(&path, &marker),
                     bytes: size(&path),
                     path,
