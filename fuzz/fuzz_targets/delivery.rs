@@ -7,7 +7,7 @@
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use perfquilt_bot::{Interpretation, interpret};
+use perfquilt_bot::interpret;
 use perfquilt_config::Config;
 use perfquilt_forge::Repository;
 use perfquilt_store::queue::QueueChange;
@@ -23,7 +23,7 @@ fuzz_target!(|bytes: &[u8]| {
     let end = bytes.iter().position(|&byte| byte == b'\n');
     let (event, body) = bytes.split_at(end.unwrap_or(bytes.len()));
     let event = String::from_utf8_lossy(event);
-    if let Interpretation::Changes(changes) = interpret(&event, body, &REPOSITORY, &CONFIG) {
+    if let Ok(changes) = interpret(&event, body, &REPOSITORY, &CONFIG) {
         for change in changes {
             let by_somebody = matches!(change, QueueChange::Add(_) | QueueChange::Approve { .. });
             let text = String::from_utf8_lossy(body).to_lowercase();

@@ -403,7 +403,7 @@ fn bisect_series(context: &Context, options: &SeriesSearch) -> Result<()> {
     };
     super::run::create_outcome_folder(folder)?;
     let head = super::run::outcome_commit(&ws, options.head.as_deref())?;
-    let start = RunStart::now(head);
+    let start = RunStart::now(head, Some(folder))?;
     let mut session = None;
     let done = search_series(context, options, &ws, &mut session);
     let failures = match &done {

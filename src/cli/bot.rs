@@ -99,10 +99,11 @@ pub fn run(context: &Context, command: &Command) -> Result<()> {
     let work = || bot.work(progress);
     let prebuild = || bot.prebuild(progress);
     let answer = || bot.answer(progress);
+    let answer_slowly = || bot.answer_slowly(progress);
     std::thread::scope(|scope| {
         let worker = spawn(scope, &work)?;
         let builder = spawn(scope, &prebuild)?;
-        let answerer = spawn(scope, &answer)?;
+        let answerers = [spawn(scope, &answer)?, spawn(scope, &answer_slowly)?];
         let doing = bot.clone();
         let doing = Arc::new(move || doing.progress_text());
         let served = together(|| serve(service, listener, doing));
@@ -110,8 +111,8 @@ pub fn run(context: &Context, command: &Command) -> Result<()> {
             let result = thread.join();
             result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         };
-        let (worked, built, answered) = (ended(worker), ended(builder), ended(answerer));
-        served.and(worked).and(built).and(answered)
+        let threads = [worker, builder].into_iter().chain(answerers);
+        threads.map(ended).fold(served, Result::and)
     })
 }
 

@@ -67,7 +67,7 @@ pub struct MeasuringOptions {
     /// Time limit, builds included: 30m, 2h; measuring ends earlier when the resolution is reached
     /// (default: as long as the preset's blocks take)
     #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "blocks")]
-    budget: Option<Duration>,
+    pub budget: Option<Duration>,
     #[command(flatten)]
     pub fresh: FreshOption,
     /// Time each patch on all workloads, including those that do not execute the code it changes

@@ -120,7 +120,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode> {
     }
     let folder = arguments.outcome.as_deref();
     folder.map_or(Ok(()), create_outcome_folder)?;
-    let mut start = RunStart::now(String::new());
+    let mut start = RunStart::now(String::new(), folder)?;
     let opened = open_workspace(context, arguments, &mut start.head);
     let target = folder.map(|folder| (folder, &start));
     let (ws, preset) = match opened {
@@ -132,7 +132,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode> {
     };
     match (arguments.sandbox && !arguments.in_sandbox, target) {
         (true, Some((folder, start))) => {
-            run_sandboxed_for_outcome(context, &ws, arguments, folder, start)
+            run_sandboxed_for_outcome(context, (&ws, &preset), arguments, folder, start)
         }
         (true, None) => {
             let area = open_area(context, &ws, arguments)?;
@@ -331,7 +331,7 @@ pub(super) fn outcome_commit(ws: &Workspace, given: Option<&str>) -> Result<Stri
 /// Runs [`run_sandboxed`] and copies its outcome to `folder`, as that of the run `start`.
 fn run_sandboxed_for_outcome(
     context: &Context,
-    ws: &Workspace,
+    (ws, preset): (&Workspace, &Preset),
     arguments: &Arguments,
     folder: &Path,
     start: &RunStart,
@@ -339,8 +339,14 @@ fn run_sandboxed_for_outcome(
     let run = || {
         let area = open_area(context, ws, arguments)?;
         let made = area.outcome()?;
+        let budget = arguments.measuring.budget.or(preset.budget);
+        let preset = Preset {
+            budget,
+            ..preset.clone()
+        };
+        let asked = start.clone().asking(&preset, made.path())?;
         let code = run_sandboxed(&area, Some(made.path()))?;
-        Ok((code, made))
+        Ok((code, made, asked))
     };
     let failed = |error: &Error| {
         let failures = vec![Failure::new(error, None)];
@@ -348,10 +354,10 @@ fn run_sandboxed_for_outcome(
     };
     match run() {
         // The run in the sandbox does not know the commit of the series.
-        Ok((code, made)) => {
+        Ok((code, made, asked)) => {
             let margin = |meter| ws.config.margin(meter);
             let silent = !made.path().join(outcome::OUTCOME_FILE).exists();
-            let taken = outcome::copy_untrusted(made.path(), folder, start, false, &margin);
+            let taken = outcome::copy_untrusted(made.path(), folder, &asked, false, &margin);
             let written = taken.or_else(|error| {
                 failed(&if silent {
                     Error::internal("the run ended without writing its outcome").hint("see its log")

@@ -9,6 +9,34 @@ use crate::github::TOKEN;
 
 const UNTRUSTED: (&str, &str) = ("mallory", "NONE");
 
+/// A world whose servers run on a disk that the tests see, in folders below the cache of a job's area.
+fn on_disk(config: &str) -> World {
+    let world = World::new(config);
+    let file = "bench-config/perfquilt.toml";
+    world
+        .environment
+        .replace(file, "[server]\n", "[server]\ndisk = \"durable\"\n");
+    world
+}
+
+/// What the servers of a job wrote to files `findings` in their folders.
+fn findings(world: &World, job: u32) -> String {
+    fn search(folder: &std::path::Path, found: &mut String) {
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if path.ends_with("findings") {
+                let text = fs::read(&path).unwrap_or_default();
+                found.push_str(&String::from_utf8_lossy(&text));
+            } else if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                search(&path, found);
+            }
+        }
+    }
+    let mut found = String::new();
+    search(&world.area(job).join("cache"), &mut found);
+    found
+}
+
 /// A patch that has the server run `script` whenever it starts.
 fn server_runs(script: &str) -> String {
     assert!(!script.contains(['"', '\\', '\n']));
@@ -35,7 +63,7 @@ diff --git a/Makefile b/Makefile
 
 #[test]
 fn an_untrusted_author_reads_no_secret_and_changes_nothing_of_others() {
-    let world = World::new("");
+    let world = on_disk("");
     let environment = &world.environment;
     let (workspace, cache) = (environment.workspace(), environment.cache());
     // What the bot itself measured, which others rely on.
@@ -46,7 +74,7 @@ fn an_untrusted_author_reads_no_secret_and_changes_nothing_of_others() {
     fs::write(home.join("secret"), "a-secret-of-the-home").unwrap();
     let state = workspace.join(".perfquilt");
     let script = format!(
-        "exec >> {area}/findings 2>&1; test -e {area}/read && exit; echo began; cat {home}/secret; env; \
+        "test -e {area}/read && exit; exec >> findings 2>&1; echo began; cat {home}/secret; env; \
          cat /proc/[0-9]*/environ; cat {state}/bot/queue.db; echo x >> {state}/results.db; \
          echo x >> {state}/objects.git/HEAD; touch {cache}/builds/x {cache}/x {home}/x; \
          for i in {cache}/builds/*; do echo x >> $i/build.json; done; echo ended; \
@@ -59,10 +87,7 @@ fn an_untrusted_author_reads_no_secret_and_changes_nothing_of_others() {
     opens_with(&world, 7, &server_runs(&script));
     let mut bot = world.serve();
     assert_eq!(bot.asked(&world, 7, UNTRUSTED, "@perfquilt run"), 202);
-    let found = || {
-        let found = fs::read(world.area(1).join("cache/perfquilt/findings")).unwrap_or_default();
-        String::from_utf8_lossy(&found).into_owned()
-    };
+    let found = || findings(&world, 1);
     eventually("it does not end", || found().ends_with("ended\n"));
     let found = found();
     assert!(found.starts_with("began"), "{found}");
@@ -156,7 +181,7 @@ fn a_job_without_a_readable_result_fails_with_a_comment() {
     let state = world.environment.workspace().join(".perfquilt/bot");
     // The job waits until there is a folder where the outcome is to be written.
     let area = world.area(1);
-    let begun = area.join("cache/perfquilt/begun");
+    let begun = area.join("cache/perfquilt/work/begun");
     let outcome = format!(
         "touch {0}; until test -e {0}.read; do sleep 0.1; done",
         begun.display()
@@ -287,12 +312,12 @@ fn a_flood_of_the_disk_reaches_neither_queue_nor_results() {
     flood(
         8,
         1,
-        "head -c 200000000 /dev/zero > AREA/cache/perfquilt/flood",
+        "head -c 200000000 /dev/zero > AREA/cache/perfquilt/work/flood",
     );
     flood(
         9,
         2,
-        "seq -f AREA/cache/perfquilt/%.0f 100000 | xargs touch",
+        "seq -f AREA/cache/perfquilt/work/%.0f 100000 | xargs touch",
     );
     flood(10, 3, "head -c 200000000 /dev/zero > flood");
     let head = world.commit(super::SERIES);
@@ -644,7 +669,7 @@ fn what_a_job_leaves_has_no_rights_for_other_users() {
     let world = World::new("");
     let workspace = world.environment.workspace();
     fs::set_permissions(&workspace, fs::Permissions::from_mode(0o755)).unwrap();
-    let state = world.area(1).join("cache/perfquilt");
+    let state = world.area(1).join("cache/perfquilt/work");
     let script = format!(
         "cd {0} && cp /bin/sh shell && for mode in 4755 2755 6755; do chmod $$mode shell; done; \
          chmod 755 shell; setcap cap_setuid+ep shell; mkdir open && chmod 777 open; \
@@ -740,7 +765,7 @@ fn what_a_job_leaves_is_used_by_no_other() {
 /// The server of a job replaces what perfquilt writes by figures of its own making, and stops or ends what measures it.
 #[test]
 fn what_a_job_writes_in_place_of_its_results_counts_for_nothing() {
-    let world = World::new("");
+    let world = on_disk("");
     let file = "bench-config/perfquilt.toml";
     world.environment.replace(file, "blocks = 5", "blocks = 2");
     let measured = world
@@ -759,40 +784,204 @@ fn what_a_job_writes_in_place_of_its_results_counts_for_nothing() {
         let folder = outcome.display();
         format!("echo {text} | base64 -d > {folder}/{file} && echo {file} forged")
     };
-    let findings = world.area(1).join("cache/perfquilt/findings");
-    let kept = world.environment.workspace().join("findings");
+    let read = world.area(1).join("cache/perfquilt/read");
     // Process 2 is the perfquilt inside. The first start waits until the test has read what it found.
     let script = format!(
-        "test -e {findings}.read && exit; exec > {findings} 2>&1; {}; {}; \
+        "test -e {read} && exit; exec > findings 2>&1; {}; {}; \
          echo x >> {}/results.db && echo results forged; \
          for signal in 0 STOP KILL; do kill -$signal 2 && echo $signal sent; done; echo ended; \
-         until test -e {findings}.read; do sleep 0.1; done",
+         until test -e {read}; do sleep 0.1; done",
         writes("observations.jsonl.gz"),
         writes("outcome.json"),
         world.area(1).join("state").display(),
-        findings = findings.display(),
+        read = read.display(),
     );
     opens_with(&world, 7, &server_runs(&script));
     let mut bot = world.serve();
     bot.asked(&world, 7, ("alice", "OWNER"), "@perfquilt run");
     eventually("it does not end", || {
-        let found = fs::read_to_string(&findings).unwrap_or_default();
-        let ended = found.ends_with("ended\n");
-        if ended {
-            fs::write(&kept, found).unwrap();
-        }
-        ended
+        findings(&world, 1).ends_with("ended\n")
     });
-    fs::write(format!("{}.read", findings.display()), "").unwrap();
+    let found = findings(&world, 1);
+    fs::write(read, "").unwrap();
     let status = bot.until_done(1);
     assert_eq!(status["past"][0]["state"], "done", "{status:#}");
-    let found = fs::read_to_string(kept).unwrap();
     assert!(
         !found.contains("forged") && !found.contains("sent"),
         "{found}"
     );
     assert_eq!(found.matches("ermi").count(), 6, "{found}");
     assert_eq!(bot.stops(), Some(0));
+}
+
+/// The server of a patch stops, ends, reads or changes the release's, which runs at the same time, and what it is made from.
+#[test]
+fn a_server_reaches_no_other_of_its_job() {
+    let world = on_disk("");
+    let kept = world.area(1).join("cache/perfquilt/kept");
+    // It runs when another server does, or first.
+    let script = format!(
+        "exec >> findings 2>&1; for try in $(seq 20); do for p in /proc/[0-9]*; do name=; read -r name < $p/comm; \
+         id=${{p#/proc/}}; test x$name = xtoyd && test $id != $PPID || continue; echo tried; \
+         for signal in STOP KILL; do kill -$signal $id && echo sent $signal; done; \
+         echo x > $p/mem && echo wrote memory; cat $p/environ && echo read the environment; readlink $p/cwd && echo looked; \
+         for f in ../*/server.log ../*/bin/* ../*/data/* {cache}/builds/*/bin/* {cache}/builds/*/build.json {cache}/data/* \
+         {state}/results.db /dev/shm/x /tmp/x; do test $f -ef server.log || {{ echo x >> $f && echo changed $f; }}; done; \
+         echo ended; until test -e {kept}; do sleep 0.1; done; exit; done; sleep 0.1; done",
+        cache = world.area(1).join("cache/perfquilt").display(),
+        state = world.area(1).join("state").display(),
+        kept = kept.display(),
+    );
+    opens_with(&world, 7, &server_runs(&script));
+    let mut bot = world.serve();
+    bot.asked(&world, 7, UNTRUSTED, "@perfquilt run");
+    eventually("it met no other server", || {
+        findings(&world, 1).contains("ended\n")
+    });
+    let found = findings(&world, 1);
+    fs::write(kept, "").unwrap();
+    for done in ["sent", "wrote", "read the", "looked", "changed"] {
+        assert!(!found.contains(done), "{found}");
+    }
+    assert!(found.contains("tried\n"), "{found}");
+    let status = bot.until_done(1);
+    assert_eq!(status["past"][0]["state"], "done", "{status:#}");
+    assert!(!world.github.ours(7)[0].contains("❌"));
+    assert_eq!(bot.stops(), Some(0));
+}
+
+/// Judging the results of one pull request takes long, and the comments on others do not wait for it.
+#[test]
+fn a_large_outcome_delays_no_other_comment() {
+    use std::io::Write as _;
+    let world = World::new("");
+    for number in [7, 8] {
+        let head = world.commit_to(number, super::SERIES, &[]);
+        world.github.opens(number, &head);
+    }
+    let outcome = world
+        .environment
+        .workspace()
+        .join(".perfquilt/bot/outcomes/acme/series/7");
+    fs::create_dir_all(&outcome).unwrap();
+    fs::write(
+        outcome.join("outcome.json"),
+        r#"{"schema":1,"failures":[]}"#,
+    )
+    .unwrap();
+    let file = fs::File::create(outcome.join("observations.jsonl.gz")).unwrap();
+    let mut lines = std::io::BufWriter::new(file);
+    let header = serde_json::json!({
+        "schema": 1, "experiment": "x", "series": ["1.patch"], "release": "r", "machine": {}, "harness": "h",
+    });
+    writeln!(lines, "{header}").unwrap();
+    let mut written = 0;
+    for block in 0.. {
+        for (workload, point) in (0..1000).flat_map(|workload| [(workload, 0), (workload, 1)]) {
+            let line = serde_json::json!({
+                "schema": 1, "experiment": "x", "block": block, "order": point, "point": point.to_string(), "layout": 0,
+                "workload": format!("w{workload}"), "meter": "time", "unit": "ns/txn",
+                "value": 100 + (block * 7 + workload) % 11 + point, "n": 1,
+            });
+            let line = format!("{line}\n");
+            written += line.len();
+            lines.write_all(line.as_bytes()).unwrap();
+        }
+        if written > 64 << 20 {
+            break;
+        }
+    }
+    lines.flush().unwrap();
+    let mut bot = world.serve();
+    let asked = std::time::Instant::now();
+    bot.asked(&world, 7, ("alice", "OWNER"), "@perfquilt status");
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    for number in [7, 8] {
+        bot.asked(&world, number, ("alice", "OWNER"), "@perfquilt status");
+    }
+    eventually("nothing is said", || world.github.said(8, "No job runs"));
+    let other = asked.elapsed();
+    assert!(
+        world.github.ours(7).is_empty(),
+        "it is not large: {other:?}"
+    );
+    // The promise is two seconds; the machine of a test may do other things.
+    assert!(other < std::time::Duration::from_secs(8), "{other:?}");
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(300);
+    while world.github.ours(7).is_empty() {
+        assert!(std::time::Instant::now() < until);
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    println!(
+        "the other comment after {other:?}, its own after {:?}",
+        asked.elapsed()
+    );
+    assert!(world.github.said(7, "No job runs"));
+    assert_eq!(bot.stops(), Some(0));
+}
+
+/// Whatever a killed job left in its area, or somebody else put there, keeps no pull request from being measured.
+#[test]
+fn damage_of_an_area_leads_to_a_new_one() {
+    let world = World::new("");
+    let outside = world.environment.workspace().parent().unwrap().join("kept");
+    fs::create_dir_all(outside.join("state")).unwrap();
+    fs::write(outside.join("state/mine"), "mine").unwrap();
+    let link = format!("rm -rf @; ln -s {} @", outside.display());
+    let mut jobs = 0;
+    let mut resumed = 0;
+    for (number, damage) in (10..).zip([
+        "rm -rf @",
+        "rm -rf @; touch @",
+        &link,
+        "rm -rf @/state/results.db; mkdir -p @/state/results.db/x",
+        "head -c 9000 /dev/urandom > @/state/results.db",
+        "rm -rf @/cache; ln -s /etc @/cache",
+        "find @/cache/perfquilt/builds -type f -exec truncate -s 1 {} +",
+        "chmod -R a-rwx @",
+        "touch @/state/objects.git/config.lock @/state/objects.git/HEAD.lock @/cache/perfquilt/work/lock",
+        "chattr -R +i @/state || true",
+        "chown -R 61239 @ || true",
+    ]) {
+        // Another commit each time, so that there is something to build and to measure.
+        let patch = format!("# {number}\n{}", server_runs(&format!("true {number}")));
+        opens_with(&world, number, &patch);
+        let mut bot = world.serve();
+        jobs += 1;
+        bot.asked(&world, number, ("alice", "OWNER"), "@perfquilt run");
+        bot.until("it measures nothing", |status| {
+            status["progress"].as_str().unwrap().contains("block")
+        });
+        bot.dies();
+        let area = world.area(u32::try_from(jobs).unwrap());
+        let run = |script: &str| {
+            let mut shell = std::process::Command::new("sh");
+            let output = shell.args(["-c", script]).output().unwrap();
+            output.status.success()
+        };
+        run(&damage.replace('@', area.to_str().unwrap()));
+        let mut bot = world.serve();
+        let status = bot.until_done(jobs);
+        let sound = |number: u64| !world.github.ours(number).concat().contains("❌");
+        println!("{damage}: {}", status["past"][0]["result"]);
+        if status["past"][0]["state"] == "done" && sound(number) {
+            resumed += 1;
+        } else {
+            // The same command again.
+            jobs += 1;
+            bot.asked(&world, number, ("alice", "OWNER"), "@perfquilt run");
+            let status = bot.until_done(jobs);
+            assert_eq!(status["past"][0]["state"], "done", "{damage}: {status:#}");
+            assert!(sound(number), "{damage}: {:?}", world.github.ours(number));
+        }
+        assert_eq!(bot.stops(), Some(0));
+        run(&format!("chattr -R -i {}", area.display()));
+    }
+    println!("{resumed} of 11 jobs went on");
+    assert_eq!(
+        fs::read_to_string(outside.join("state/mine")).unwrap(),
+        "mine"
+    );
 }
 
 /// Few bytes on the wire that are many on a disk.

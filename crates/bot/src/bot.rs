@@ -1,9 +1,9 @@
 //! The bot's configuration and the state that its threads share.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use super::paths::BotPaths;
@@ -52,8 +52,13 @@ pub struct SharedState {
     pub(super) build_lock: Arc<Mutex<()>>,
     /// Held while a thread measures, or builds on the processors for measuring.
     pub(super) machine_lock: Arc<Mutex<()>>,
-    /// Held while a thread composes and posts a comment, so that an older text never replaces a newer one.
-    pub(super) comment_lock: Arc<Mutex<()>>,
+    /// Held while a thread composes and posts a comment on a pull request, by number, so that an older text never replaces a
+    /// newer one.
+    pub(super) comment_locks: Arc<Mutex<BTreeMap<u64, Arc<Mutex<()>>>>>,
+    /// Held while results are judged that may need all the time and memory of [`super::judging`].
+    pub(super) judge_lock: Arc<Mutex<()>>,
+    /// Pull requests whose comments take long: judging their results, or another thread writes them.
+    pub(super) slow: Arc<Mutex<BTreeSet<u64>>>,
     /// The last answer on each pull request, with the time it was given.
     pub(super) answers: Arc<Mutex<BTreeMap<u64, (i64, String)>>>,
 }
@@ -101,6 +106,14 @@ pub(super) fn persistently<T>(
     }
 }
 
+/// Returns `None` for an error that says that a signal asks to stop.
+pub(super) fn unless_interrupted<T>(done: Result<T>) -> Result<Option<T>> {
+    match done {
+        Err(error) if error.kind() == Kind::Interrupted => Ok(None),
+        done => done.map(Some),
+    }
+}
+
 /// Returns a function that stores the last line a job wrote in `target`, after `prefix`.
 pub(super) fn progress_writer(
     target: &Arc<Mutex<String>>,
@@ -108,15 +121,20 @@ pub(super) fn progress_writer(
 ) -> impl Fn(&str) + Send + use<> + 'static {
     let target = Arc::clone(target);
     move |line: &str| {
-        if let (false, Ok(mut text)) = (line.is_empty(), target.lock()) {
-            *text = format!("{prefix}{line}");
+        if !line.is_empty() {
+            *unpoisoned(&target) = format!("{prefix}{line}");
         }
     }
 }
 
+/// Locks `mutex`. A panicking holder leaves no state behind that the next one does not recreate.
+pub(super) fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Returns the text in `target`.
 pub(super) fn current_text(target: &Mutex<String>) -> String {
-    target.lock().map(|text| text.clone()).unwrap_or_default()
+    unpoisoned(target).clone()
 }
 
 impl Bot {
@@ -144,24 +162,23 @@ impl Bot {
         })
     }
 
-    /// Locks the workspace against other bots while the returned value lives.
+    /// Locks the workspace against other bots while the returned value lives, and ends what a killed one left.
     pub fn lock_workspace(&self) -> Result<impl Sized + use<>> {
-        locks::try_now(&BotPaths::new(&self.workspace).lock())?.ok_or_else(|| {
+        let paths = BotPaths::new(&self.workspace);
+        let lock = locks::try_now(&paths.lock())?.ok_or_else(|| {
             Error::usage("another bot already serves this workspace")
                 .hint("stop it first, or serve another workspace with `-C`")
-        })
+        })?;
+        process::end_processes_of(&paths.areas());
+        Ok(lock)
     }
 
     /// Returns the progress of the running job and of prebuilding.
     pub fn progress_text(&self) -> String {
-        let (progress, prebuild) = (
-            current_text(&self.state.progress),
-            current_text(&self.state.prebuild),
-        );
-        if prebuild.is_empty() {
-            progress
-        } else {
-            format!("{progress} (building ahead: {prebuild})")
+        let progress = current_text(&self.state.progress);
+        match current_text(&self.state.prebuild).as_str() {
+            "" => progress,
+            ahead => format!("{progress} (building ahead: {ahead})"),
         }
     }
 
@@ -181,11 +198,14 @@ impl Bot {
         })
     }
 
+    /// Returns the lock of the comment on a pull request.
+    pub(super) fn comment_lock(&self, number: u64) -> Arc<Mutex<()>> {
+        let mut locks = unpoisoned(&self.state.comment_locks);
+        Arc::clone(locks.entry(number).or_default())
+    }
+
     pub(super) fn set_progress(&self, text: &str) {
-        if let Ok(mut progress) = self.state.progress.lock() {
-            progress.clear();
-            progress.push_str(text);
-        }
+        text.clone_into(&mut unpoisoned(&self.state.progress));
     }
 
     /// Waits for a lock; returns `None` once `cancelled` returns true, and an error when the bot stops.
@@ -196,7 +216,7 @@ impl Bot {
         loop {
             match lock.try_lock() {
                 Ok(guard) => return Ok(Some(guard)),
-                // A panicking holder leaves no state behind that the next one does not recreate.
+                // As in [`unpoisoned`].
                 Err(TryLockError::Poisoned(poisoned)) => return Ok(Some(poisoned.into_inner())),
                 Err(TryLockError::WouldBlock) => {}
             }

@@ -180,7 +180,9 @@ fn command(line: &str) -> Result<Command, InvalidCommand> {
         }),
         ("bisect", [workload]) => word(workload).map(|workload| Command::Bisect { workload }),
         ("drop", [patch, "--dry-run"]) => number(patch).map(|patch| Command::DropDryRun { patch }),
-        ("approve", [commit]) => full_id(commit).map(|commit| Command::Approve { commit }),
+        ("approve", [commit]) => is_commit(commit).then(|| Command::Approve {
+            commit: commit.to_ascii_lowercase(),
+        }),
         ("cancel", []) => Some(Command::Cancel),
         ("status", []) => Some(Command::Status),
         ("help", []) => Some(Command::Help),
@@ -201,10 +203,6 @@ fn is_digits(text: &str) -> bool {
 
 /// Parses a full commit id. Abbreviated ids are refused: it takes little work to make two commits with the same
 /// prefix.
-fn full_id(text: &str) -> Option<String> {
-    is_commit(text).then(|| text.to_ascii_lowercase())
-}
-
 /// Parses the name of a preset or workload. It begins with a letter or digit, so that it cannot be an option or
 /// a path.
 fn word(text: &str) -> Option<String> {

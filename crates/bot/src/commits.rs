@@ -20,6 +20,7 @@ use perfquilt_series::series::path::shown;
 use perfquilt_series::stack::format::{ChangeLimit, changed_paths};
 use perfquilt_series::stack::trial::TrialTree;
 use perfquilt_series::upstream::Objects;
+use perfquilt_system::files::if_there;
 use perfquilt_system::git::Git;
 
 /// The maximum number of commits of a pull request, and of merges among them besides.
@@ -244,12 +245,9 @@ fn write_config(paths: &BotPaths, ws: &Workspace, base: &str, job: &Path) -> Res
     let text = toml::to_string(&document).map_err(|error| wrong(error.to_string()))?;
     std::fs::write(&path, text).map_err(|e| Error::io("write", &path, &e))?;
     let lock = to.join("upstream.lock");
-    match std::fs::copy(paths.lock_file(), &lock) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            perfquilt_system::caches::remove_file(&lock)
-        }
-        Err(error) => Err(Error::io("copy", &lock, &error)),
-        Ok(_) => Ok(()),
+    match if_there("copy", &lock, std::fs::copy(paths.lock_file(), &lock))? {
+        Some(_) => Ok(()),
+        None => perfquilt_system::caches::remove_file(&lock),
     }
 }
 

@@ -138,7 +138,8 @@ pub(super) fn fetch(
         ))
         .hint("`fetch_mib` in [bot] of the bot's configuration sets the limit")
     };
-    match run_fetch(command, number, HEAD_TIMEOUT, cancelled) {
+    let what = format!("fetch pull request {number}");
+    match run_remote(command, &what, HEAD_TIMEOUT, cancelled) {
         Ok(false) => return Ok(None),
         Ok(true) => {}
         Err(_) if largest_pack(&commits.folder) >= bytes => {
@@ -189,9 +190,10 @@ fn fetch_base(
     perfquilt_system::caches::remove_file(&paths.repository().join(format!("{name}.lock")))?;
     let refspec = format!("+refs/heads/{}:{name}", found.branch);
     let words = [&FETCH[..], &["--", &remote.url, &refspec]].concat();
-    if !run_fetch(
+    let what = format!("fetch pull request {}", found.number);
+    if !run_remote(
         remote.command(&git, &words),
-        found.number,
+        &what,
         FETCH_TIMEOUT,
         cancelled,
     )? {
@@ -200,15 +202,15 @@ fn fetch_base(
     git.ok(&["rev-parse", "--verify", &name]).map(Some)
 }
 
-/// Runs a fetch; returns `false` when `cancelled` returns true meanwhile.
-fn run_fetch(
+/// Runs a command of git that reads a remote, to do `what`; returns `false` when `cancelled` returns true meanwhile.
+fn run_remote(
     command: Command,
-    number: u64,
+    what: &str,
     limit: Duration,
     cancelled: &dyn Fn() -> bool,
 ) -> Result<bool> {
     let failed = |said: &str| {
-        Error::forge(format!("cannot fetch pull request {number}"))
+        Error::forge(format!("cannot {what}"))
             .details(last_lines(&without_credentials(said), 5))
             .hint("check `remote` in [bot]; git needs read access to it, with the settings of `git_config` in [bot] only")
             .transient()
@@ -241,22 +243,9 @@ pub(super) fn base_ref(number: u64) -> String {
 /// Checks that `remote` answers.
 pub(super) fn check_remote(paths: &BotPaths, remote: &Remote) -> Result<()> {
     let words = ["ls-remote", "--quiet", "--", &remote.url, "HEAD"];
-    let failed = |said: &str| {
-        Error::forge("cannot read the repository that pull requests are fetched from")
-            .details(last_lines(&without_credentials(said), 5))
-            .hint(
-                "check `remote` and `git_config` in [bot]; no job can start until git can read it",
-            )
-    };
-    match remote
-        .command(&repository(&paths.repository())?, &words)
-        .run_within(CHECK_TIMEOUT)
-    {
-        Ok(output) if output.success() => Ok(()),
-        Ok(output) => Err(failed(&String::from_utf8_lossy(&output.stderr))),
-        Err(error) if error.kind() == Kind::Bench => Err(failed(&error.to_string())),
-        Err(error) => Err(error),
-    }
+    let command = remote.command(&repository(&paths.repository())?, &words);
+    let what = "read the repository that pull requests are fetched from";
+    run_remote(command, what, CHECK_TIMEOUT, &|| false).map(drop)
 }
 
 /// Opens or creates a repository for commits of pull requests.

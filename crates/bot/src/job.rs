@@ -9,7 +9,7 @@ use super::area::{self, Area};
 use super::command::Command;
 use perfquilt_bench::sandbox::{LimitedProcess, ProcessEnd, Sandbox, supervise, time_exceeded};
 use perfquilt_config::workspace::Workspace;
-use perfquilt_config::{Config, SandboxMode, UntrustedPolicy};
+use perfquilt_config::{Config, Preset, SandboxMode, UntrustedPolicy};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_system::git;
 use perfquilt_system::process::{self, Child, Sink};
@@ -68,6 +68,17 @@ pub(super) fn patch_number(command: &Command) -> Option<usize> {
     }
 }
 
+/// Returns the preset that `command` measures with; `None` when it measures nothing, or the preset is unknown.
+pub(super) fn preset_of<'a>(command: &Command, config: &'a Config) -> Option<&'a Preset> {
+    let usual = &config.bot.preset;
+    let name = match command {
+        Command::Run { preset } => preset.as_ref().unwrap_or(usual),
+        Command::RunPatch { .. } | Command::DropDryRun { .. } | Command::Bisect { .. } => usual,
+        _ => return None,
+    };
+    config.preset.get(name)
+}
+
 /// Returns the points to measure in a series of `count` patches; `None` means all in order.
 fn points(command: &Command, count: usize) -> Option<Vec<String>> {
     match command {
@@ -109,13 +120,8 @@ pub(super) fn build_arguments(
     config: &Config,
     count: usize,
 ) -> Option<Vec<String>> {
-    let usual = &config.bot.preset;
-    let preset = match command {
-        Command::Run { preset } => preset.as_ref().unwrap_or(usual),
-        Command::RunPatch { .. } | Command::DropDryRun { .. } => usual,
-        _ => return None,
-    };
-    let preset = config.preset.get(preset)?;
+    let has_points = !matches!(command, Command::Bisect { .. });
+    let preset = preset_of(command, config).filter(|_| has_points)?;
     let mut words = vec![
         "build".to_owned(),
         "--recipe".to_owned(),
@@ -135,13 +141,7 @@ pub(super) fn build_arguments(
 /// Returns the arguments of `perfquilt` that build the release for `command` on this machine; `None` when it measures
 /// nothing, or elsewhere.
 pub(super) fn release_arguments(command: &Command, config: &Config) -> Option<Vec<String>> {
-    let usual = &config.bot.preset;
-    let preset = match command {
-        Command::Run { preset } => preset.as_ref().unwrap_or(usual),
-        Command::RunPatch { .. } | Command::DropDryRun { .. } | Command::Bisect { .. } => usual,
-        _ => return None,
-    };
-    let preset = config.preset.get(preset)?;
+    let preset = preset_of(command, config)?;
     let words = ["build", "--recipe", &preset.recipe, "0"];
     let here = preset.on.is_none();
     here.then(|| words.map(str::to_owned).into())

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +22,8 @@ use perfquilt_system::process::Command;
 
 /// The longest time that judging one outcome may take.
 const TIMEOUT: Duration = Duration::from_secs(120);
+/// The time for a comment that others wait for.
+pub(super) const HASTE: Duration = Duration::from_secs(1);
 /// The largest answer, in bytes.
 const LARGEST_ANSWER: usize = 4 << 20;
 /// OOM score of the process: it goes before the bot and what the bot measures.
@@ -134,13 +136,26 @@ impl Bot {
             start: start.clone(),
             bisected,
         };
+        let Some(_alone) = Bot::wait_for_lock(&self.state.judge_lock, cancelled)? else {
+            return Err(Error::interrupted());
+        };
         self.ask(question, cancelled).map(drop)
     }
 
     /// Writes a comment. If its results cannot be judged, the comment says so.
-    pub(super) fn write_comment(&self, about: CommentQuestion) -> Result<Comment> {
+    ///
+    /// # Errors
+    /// [`Kind::Interrupted`] also when it is to be written in `haste`, and judging its results takes longer than [`HASTE`].
+    pub(super) fn write_comment(&self, about: CommentQuestion, haste: bool) -> Result<Comment> {
+        let _alone = if haste {
+            None
+        } else {
+            Bot::wait_for_lock(&self.state.judge_lock, &|| false)?
+        };
+        let begun = Instant::now();
+        let gives_up = || haste && begun.elapsed() > HASTE;
         let ask = |about: CommentQuestion| -> Result<Comment> {
-            match self.ask(JudgeQuestion::Comment(Box::new(about)), &|| false)? {
+            match self.ask(JudgeQuestion::Comment(Box::new(about)), &gives_up)? {
                 JudgeAnswer::Comment(comment) => Ok(comment),
                 _ => Err(Error::internal("judging returned an unexpected answer")),
             }
@@ -316,7 +331,9 @@ echo '{"Comment":{"title":"x","body":"y","status":"Failed"}}'"#;
             results: Some(folder.path().to_owned()),
             ..CommentQuestion::default()
         };
-        let comment = bot(folder.path(), script).write_comment(about).unwrap();
+        let comment = bot(folder.path(), script)
+            .write_comment(about, false)
+            .unwrap();
         assert_eq!(comment.body, "y");
     }
 

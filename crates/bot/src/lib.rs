@@ -50,4 +50,4 @@ pub use fetch::use_git_settings;
 pub use judging::judge;
 pub use prebuild::check_processors;
 pub use serve::{Listener, Service, listen, serve};
-pub use webhook::{Interpretation, interpret};
+pub use webhook::interpret;

@@ -15,41 +15,27 @@ use perfquilt_store::queue::JobState;
 /// The content type of [`Metrics::text`].
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// How the service handled a delivery.
+/// How the service handled a delivery: the value of the label `result`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum DeliveryOutcome {
-    Accepted,
-    Duplicate,
-    Ignored,
-    Foreign,
-    Forged,
-    Malformed,
-    Refused,
-}
+pub(super) struct DeliveryOutcome(&'static str);
 
 impl DeliveryOutcome {
-    const ALL: [DeliveryOutcome; 7] = [
-        DeliveryOutcome::Accepted,
-        DeliveryOutcome::Duplicate,
-        DeliveryOutcome::Ignored,
-        DeliveryOutcome::Foreign,
-        DeliveryOutcome::Forged,
-        DeliveryOutcome::Malformed,
-        DeliveryOutcome::Refused,
+    pub(super) const ACCEPTED: Self = Self("accepted");
+    pub(super) const DUPLICATE: Self = Self("duplicate");
+    pub(super) const IGNORED: Self = Self("ignored");
+    pub(super) const FOREIGN: Self = Self("foreign");
+    pub(super) const FORGED: Self = Self("forged");
+    pub(super) const MALFORMED: Self = Self("malformed");
+    pub(super) const REFUSED: Self = Self("refused");
+    const ALL: [Self; 7] = [
+        Self::ACCEPTED,
+        Self::DUPLICATE,
+        Self::IGNORED,
+        Self::FOREIGN,
+        Self::FORGED,
+        Self::MALFORMED,
+        Self::REFUSED,
     ];
-
-    /// Returns the value of the label `result`.
-    fn name(self) -> &'static str {
-        match self {
-            DeliveryOutcome::Accepted => "accepted",
-            DeliveryOutcome::Duplicate => "duplicate",
-            DeliveryOutcome::Ignored => "ignored",
-            DeliveryOutcome::Foreign => "foreign",
-            DeliveryOutcome::Forged => "forged",
-            DeliveryOutcome::Malformed => "malformed",
-            DeliveryOutcome::Refused => "refused",
-        }
-    }
 }
 
 /// Upper bounds of the histogram's buckets, in seconds.
@@ -73,7 +59,7 @@ impl Metrics {
         let deliveries = Family::<Label, Counter>::default();
         for outcome in DeliveryOutcome::ALL {
             // A counter that appears with its first event lacks the increase from 0.
-            let _ = deliveries.get_or_create(&[("result", outcome.name())]);
+            let _ = deliveries.get_or_create(&[("result", outcome.0)]);
         }
         let seconds = Histogram::new(BUCKETS);
         let jobs = Family::<Label, Gauge>::default();
@@ -101,7 +87,7 @@ impl Metrics {
     /// Counts a delivery and the time it took to answer.
     pub(super) fn delivery(&self, outcome: DeliveryOutcome, took: Duration) {
         self.deliveries
-            .get_or_create(&[("result", outcome.name())])
+            .get_or_create(&[("result", outcome.0)])
             .inc();
         self.seconds.observe(took.as_secs_f64());
     }
@@ -127,8 +113,8 @@ mod tests {
     #[test]
     fn counters_appear_in_the_text() {
         let metrics = Metrics::new();
-        metrics.delivery(DeliveryOutcome::Accepted, Duration::from_millis(3));
-        metrics.delivery(DeliveryOutcome::Forged, Duration::from_secs(2));
+        metrics.delivery(DeliveryOutcome::ACCEPTED, Duration::from_millis(3));
+        metrics.delivery(DeliveryOutcome::FORGED, Duration::from_secs(2));
         let text = metrics.text(&[(JobState::Waiting, 4)]).unwrap();
         for line in [
             "perfquilt_deliveries_total{result=\"accepted\"} 1",

@@ -54,7 +54,7 @@ pub(super) fn html(snapshot: &Snapshot, refreshing: bool) -> String {
 }
 
 fn open(snapshot: &Snapshot) -> Markup {
-    let line = |place: usize, job: &Job| {
+    let line = |(place, job): (usize, &Job)| {
         let (class, since, what) = match job.state {
             JobState::Running => (
                 Some("running"),
@@ -77,20 +77,9 @@ fn open(snapshot: &Snapshot) -> Markup {
             }
         }
     };
-    let table = html! {
-        table {
-            thead { tr {
-                th.n scope="col" { "#" }
-                th scope="col" { "pull request" }
-                th scope="col" { "command" }
-                th scope="col" { "asked by" }
-                th scope="col" { "since" }
-                th scope="col" { "state" }
-            } }
-            tbody { @for (place, job) in snapshot.open.iter().enumerate() { (line(place, job)) } }
-        }
-    };
-    perfquilt_report::scroll("Jobs that are running and waiting", &table)
+    let columns = ["#", "pull request", "command", "asked by", "since", "state"];
+    let rows = snapshot.open.iter().enumerate().map(line);
+    table("Jobs that are running and waiting", &columns, rows)
 }
 
 fn past(snapshot: &Snapshot) -> Markup {
@@ -105,45 +94,33 @@ fn past(snapshot: &Snapshot) -> Markup {
             }
         }
     };
+    let columns = ["pull request", "command", "asked by", "ended", "result"];
+    table("Finished jobs", &columns, snapshot.past.iter().map(line))
+}
+
+/// Returns a table that scrolls on a narrow screen; a column `#` has numbers.
+fn table(label: &str, columns: &[&str], rows: impl Iterator<Item = Markup>) -> Markup {
     let table = html! {
         table {
             thead { tr {
-                th scope="col" { "pull request" }
-                th scope="col" { "command" }
-                th scope="col" { "asked by" }
-                th scope="col" { "ended" }
-                th scope="col" { "result" }
+                @for column in columns {
+                    th class=[(*column == "#").then_some("n")] scope="col" { (column) }
+                }
             } }
-            tbody { @for job in &snapshot.past { (line(job)) } }
+            tbody { @for row in rows { (row) } }
         }
     };
-    perfquilt_report::scroll("Finished jobs", &table)
+    perfquilt_report::scroll(label, &table)
 }
 
 /// Renders the same data as JSON.
 pub(super) fn json(snapshot: &Snapshot) -> String {
-    let job = |job: &Job| {
-        json!({
-            "id": job.id,
-            "number": job.job.number,
-            "head": job.job.head,
-            "command": job.job.command,
-            "asked_by": job.job.asked_by,
-            "state": job.state.name(),
-            "received": job.received,
-            "started": job.started,
-            "ended": job.ended,
-            "result": job.result,
-        })
-    };
-    let open: Vec<_> = snapshot.open.iter().map(job).collect();
-    let past: Vec<_> = snapshot.past.iter().map(job).collect();
     let document = json!({
         "schema": 1,
         "repository": snapshot.repository,
         "progress": snapshot.progress,
-        "open": open,
-        "past": past,
+        "open": snapshot.open,
+        "past": snapshot.past,
     });
     format!("{document}\n")
 }

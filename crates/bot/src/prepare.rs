@@ -8,6 +8,7 @@ use super::job::{Isolation, JobEnvironment};
 use super::paths::BotPaths;
 use super::{fetch, job_workspace};
 use perfquilt_config::ApprovalPolicy;
+use perfquilt_config::workspace::Workspace;
 use perfquilt_forge::PullRequest;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_series::series::Series;
@@ -70,26 +71,24 @@ impl BotThread<'_> {
         let cancelled = || self.is_cancelled(job);
         let area = Area::of(&paths, job.id);
         let remote = self.bot.remote();
-        let fetched = match fetch::fetch(&paths, &ws.config, &remote, found, &area, &cancelled) {
-            Err(_) if cancelled() => return Ok(Preparation::Cancelled),
-            Err(error) if error.kind() == Kind::Series => return Ok(Preparation::NoSeries(error)),
-            fetched => fetched?,
-        };
-        let Some(fetched) = fetched else {
-            return Ok(Preparation::Cancelled);
-        };
-        if fetched.head != job.job.head {
-            return Ok(Preparation::Superseded);
-        }
         let folder = area.workspace();
-        let about = (found.number, &fetched);
-        let made = job_workspace::create(&paths, ws, about, &folder, &cancelled)
-            .and_then(|theirs| Ok((Series::load_for_job(&theirs)?, theirs)));
+        let make = || -> Result<Option<(Series, Workspace)>> {
+            let fetched = fetch::fetch(&paths, &ws.config, &remote, found, &area, &cancelled)?;
+            let fetched = fetched.ok_or_else(Error::interrupted)?;
+            if fetched.head != job.job.head {
+                return Ok(None);
+            }
+            let about = (found.number, &fetched);
+            let theirs = job_workspace::create(&paths, ws, about, &folder, &cancelled)?;
+            Ok(Some((Series::load_for_job(&theirs)?, theirs)))
+        };
         // A series that the bot cannot read is not run: nobody could say whether it needs an approval.
-        let (series, theirs) = match made {
+        let (series, theirs) = match make() {
             Err(_) if cancelled() => return Ok(Preparation::Cancelled),
             Err(error) if error.kind() == Kind::Series => return Ok(Preparation::NoSeries(error)),
-            made => made?,
+            Ok(None) => return Ok(Preparation::Superseded),
+            Ok(Some(made)) => made,
+            Err(error) => return Err(error),
         };
         let needs_approval = match ws.config.bot.approval {
             ApprovalPolicy::Nobody => false,

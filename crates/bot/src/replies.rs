@@ -3,16 +3,18 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use super::bot::{Bot, BotThread, POLL_INTERVAL, current_text, persistently};
+use super::bot::{
+    Bot, BotThread, POLL_INTERVAL, current_text, persistently, unless_interrupted, unpoisoned,
+};
 use super::commits::SHORT_ID;
-use super::judging::CommentQuestion;
+use super::judging::{CommentQuestion, HASTE};
 use super::paths::BotPaths;
 use super::serve::{RECENT_JOBS, now};
 use perfquilt_forge::{Credentials, Draft, PostOptions, PostResult, PullRequest};
 use perfquilt_model::comment::PullRequestRef;
 use perfquilt_model::counted::counted;
 use perfquilt_model::cut::at_most;
-use perfquilt_model::error::{Kind, Result};
+use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
 use perfquilt_report::PendingApproval;
 use perfquilt_results::outcome::{OUTCOME_FILE, RunOutcome};
@@ -32,14 +34,27 @@ const DOUBT_PAUSE: Duration = Duration::from_secs(5);
 const PIN_PAUSE: i64 = 10;
 
 impl Bot {
-    /// Sends replies and pins jobs to commits until a signal asks to stop.
+    /// Sends the replies that take long until a signal asks to stop: those about pull requests with much to judge, for which
+    /// [`Bot::answer`] does not wait.
+    pub fn answer_slowly(&self, progress: &dyn Progress) -> Result<()> {
+        let thread = self.thread(progress)?;
+        let next = || {
+            let slow = unpoisoned(&self.state.slow).clone();
+            thread.queue.next_reply(now(), &slow, true)
+        };
+        while !process::interrupted() {
+            match unless_interrupted(persistently(progress, next))?.flatten() {
+                Some(reply) => thread.handle(&reply, false)?,
+                None => std::thread::sleep(POLL_INTERVAL),
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends the other replies, and pins jobs to commits, until a signal asks to stop.
     pub fn answer(&self, progress: &dyn Progress) -> Result<()> {
         let thread = self.thread(progress)?;
         let queue = &thread.queue;
-        let done = |write: &dyn Fn() -> Result<()>| match persistently(progress, write) {
-            Err(error) if error.kind() == Kind::Interrupted => Ok(()),
-            done => done,
-        };
         let pause = Duration::from_secs(self.workspace.config.bot.poll_seconds.into());
         // Deliveries may have been lost while the bot was away.
         let mut next_poll = Instant::now();
@@ -63,31 +78,15 @@ impl Bot {
                 if let Some(job) = queue.next_without_commit(now())? {
                     return thread.pin(&job).map(|()| None);
                 }
-                let reply = queue.next_reply(now())?;
+                let slow = unpoisoned(&self.state.slow).clone();
+                let reply = queue.next_reply(now(), &slow, false)?;
                 if reply.is_none() {
                     std::thread::sleep(POLL_INTERVAL);
                 }
                 Ok(reply)
             });
-            let reply = match next {
-                Ok(Some(reply)) => reply,
-                Ok(None) => continue,
-                Err(error) if error.kind() == Kind::Interrupted => break,
-                Err(error) => return Err(error),
-            };
-            match thread.send_reply(&reply) {
-                Ok(()) => done(&|| queue.remove_reply(reply.id))?,
-                Err(error) if error.kind() == Kind::Interrupted => break,
-                Err(error) if reply.attempts + 1 >= MAX_ATTEMPTS => {
-                    progress.warn(&format!("giving up on a reply: {error}"));
-                    done(&|| queue.remove_reply(reply.id))?;
-                }
-                Err(error) => {
-                    progress.warn(&error.to_string());
-                    done(&|| {
-                        queue.postpone_reply(reply.id, now() + (10 << reply.attempts.min(8)))
-                    })?;
-                }
+            if let Some(reply) = unless_interrupted(next)?.flatten() {
+                thread.handle(&reply, true)?;
             }
         }
         Ok(())
@@ -97,16 +96,15 @@ impl Bot {
     fn activity(&self, queue: &Queue, number: u64) -> Result<String> {
         let (open, past) = queue.list(RECENT_JOBS, now())?;
         let last = queue.last_ended(&self.repository.to_string(), number)?;
-        let cancelled = match &last {
-            Some(job) if job.state == JobState::Cancelled => {
-                let about = match at_most(&job.job.head, SHORT_ID) {
-                    "" => String::new(),
-                    commit => format!(" The job was about {commit}."),
-                };
-                format!("Cancelled: {}.{about}", job.result)
-            }
-            _ => String::new(),
-        };
+        let is_cancelled = |job: &&Job| job.state == JobState::Cancelled;
+        let cancelled = last.as_ref().filter(is_cancelled).map(|job| {
+            let about = match at_most(&job.job.head, SHORT_ID) {
+                "" => String::new(),
+                commit => format!(" The job was about {commit}."),
+            };
+            format!("Cancelled: {}.{about}", job.result)
+        });
+        let cancelled = cancelled.unwrap_or_default();
         let Some(place) = open.iter().position(|job| job.job.number == number) else {
             return Ok(match last.map(|job| job.state) {
                 Some(JobState::Cancelled) => cancelled,
@@ -120,11 +118,9 @@ impl Bot {
             return Ok("Waiting for an approval.".to_owned());
         }
         if open[place].state == JobState::Running {
-            let progress = current_text(&self.state.progress);
-            return Ok(if progress.is_empty() {
-                "Running.".to_owned()
-            } else {
-                format!("Running: {progress}")
+            return Ok(match current_text(&self.state.progress).as_str() {
+                "" => "Running.".to_owned(),
+                progress => format!("Running: {progress}"),
             });
         }
         if !open[place].result.is_empty() {
@@ -155,9 +151,7 @@ impl Bot {
 
     /// Returns `answer`, or while it is new the last answer on this pull request.
     fn current_answer(&self, number: u64, answer: Option<&str>) -> Option<String> {
-        let Ok(mut answers) = self.state.answers.lock() else {
-            return answer.map(str::to_owned);
-        };
+        let mut answers = unpoisoned(&self.state.answers);
         let now = now();
         answers.retain(|_, (given, _)| now - *given < ANSWER_LIFETIME);
         if let Some(answer) = answer {
@@ -268,8 +262,38 @@ impl BotThread<'_> {
         }
     }
 
+    /// Sends a reply and removes it, or postpones it. In `haste`, it leaves one that takes long to [`Bot::answer_slowly`].
+    fn handle(&self, reply: &Reply, haste: bool) -> Result<()> {
+        let BotThread { bot, queue, .. } = self;
+        let number = reply.reply.number;
+        let begun = Instant::now();
+        let sent = self.send_reply(reply, haste);
+        let settle: &dyn Fn() -> Result<()> = match &sent {
+            Err(error) if error.kind() == Kind::Interrupted => {
+                unpoisoned(&bot.state.slow).insert(number);
+                return Ok(());
+            }
+            Err(error) if reply.attempts + 1 < MAX_ATTEMPTS => {
+                self.progress.warn(&error.to_string());
+                let later = now() + (10 << reply.attempts.min(8));
+                &move || queue.postpone_reply(reply.id, later)
+            }
+            sent => {
+                if let Err(error) = sent {
+                    self.progress
+                        .warn(&format!("giving up on a reply: {error}"));
+                }
+                &|| queue.remove_reply(reply.id)
+            }
+        };
+        if begun.elapsed() < HASTE {
+            unpoisoned(&bot.state.slow).remove(&number);
+        }
+        unless_interrupted(persistently(self.progress, settle)).map(drop)
+    }
+
     /// Adds the reaction and updates the bot's comment with the state of the pull request's jobs.
-    fn send_reply(&self, reply: &Reply) -> Result<()> {
+    fn send_reply(&self, reply: &Reply, haste: bool) -> Result<()> {
         let reply = &reply.reply;
         let answer = Some(reply.answer.as_str()).filter(|answer| !answer.is_empty());
         let reacted = match reply.reaction.as_str() {
@@ -283,15 +307,23 @@ impl BotThread<'_> {
         // The comment is updated even when GitHub refuses the reaction.
         let said = self
             .find_pull_request(reply.number)
-            .and_then(|found| self.update_comment(&found, answer));
+            .and_then(|found| self.update_comment(&found, answer, haste));
         reacted.and(said)
     }
 
     /// Updates the bot's comment with the last results, the state of jobs and `answer`; without one, with the last
-    /// answer while it is new.
-    pub(super) fn update_comment(&self, found: &PullRequest, answer: Option<&str>) -> Result<()> {
+    /// answer while it is new. In `haste`, it is [`Kind::Interrupted`] where another thread writes this comment, and as
+    /// [`Bot::write_comment`] is.
+    pub(super) fn update_comment(
+        &self,
+        found: &PullRequest,
+        answer: Option<&str>,
+        haste: bool,
+    ) -> Result<()> {
         let bot = self.bot;
-        let _comment_guard = Bot::wait_for_lock(&bot.state.comment_lock, &|| false)?;
+        let lock = bot.comment_lock(found.number);
+        let guard = Bot::wait_for_lock(&lock, &|| haste)?;
+        let _comment_guard = guard.ok_or_else(Error::interrupted)?;
         let about = CommentQuestion {
             pending_approval: bot.pending_approval(found.number)?,
             activity: Some(bot.activity(&self.queue, found.number)?),
@@ -303,7 +335,7 @@ impl BotThread<'_> {
             label: None,
             ..bot.posting()
         };
-        self.post_results(found, &quiet, about).map(drop)
+        self.post_results(found, &quiet, about, haste).map(drop)
     }
 
     /// Posts the stored results of a pull request, with what `about` says besides.
@@ -312,6 +344,7 @@ impl BotThread<'_> {
         found: &PullRequest,
         posting: &PostOptions,
         about: CommentQuestion,
+        haste: bool,
     ) -> Result<PostResult> {
         let bot = self.bot;
         let stored = BotPaths::new(&bot.workspace).outcome(&bot.repository, found.number);
@@ -328,12 +361,13 @@ impl BotThread<'_> {
         let draft = Draft {
             subject: &subject,
             write: &|subject, limit| {
-                bot.write_comment(CommentQuestion {
+                let about = CommentQuestion {
                     results: Some(stored.clone()),
                     subject: subject.clone(),
                     limit,
                     ..about.clone()
-                })
+                };
+                bot.write_comment(about, haste)
             },
         };
         self.post(posting, found, &draft)
@@ -363,7 +397,7 @@ impl BotThread<'_> {
     pub(super) fn post_failure(&self, number: u64) {
         let posted = self
             .find_pull_request(number)
-            .and_then(|found| self.update_comment(&found, None));
+            .and_then(|found| self.update_comment(&found, None, false));
         if let Err(error) = posted {
             self.progress.warn(&error.to_string());
         }

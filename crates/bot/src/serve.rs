@@ -11,7 +11,7 @@ use std::time::Instant;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{RawQuery, State};
-use axum::http::{HeaderMap, Request, StatusCode, header};
+use axum::http::{Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use http_body_util::BodyExt as _;
@@ -23,9 +23,9 @@ use tokio::sync::oneshot;
 use super::connections;
 use super::metrics::{self, DeliveryOutcome, Metrics};
 use super::page;
-use super::webhook::{self, Interpretation};
+use super::webhook;
 use perfquilt_config::Config;
-use perfquilt_forge::webhook::is_signature_valid;
+use perfquilt_forge::webhook::{Rejection, is_signature_valid};
 use perfquilt_forge::{Repository, Secret};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_store::queue::{Queue, ReceivedDelivery};
@@ -191,21 +191,25 @@ async fn receive_delivery(State(shared): State<Arc<Shared>>, request: Request<Bo
 /// What becomes of a delivery, and the response that says so.
 type DeliveryAnswer = (DeliveryOutcome, StatusCode, String);
 
+fn answer(outcome: DeliveryOutcome, status: StatusCode, text: &str) -> DeliveryAnswer {
+    (outcome, status, text.to_owned())
+}
+
 /// Reads a delivery and its signature; the error is the answer to one that is refused or has nothing to do.
 async fn read_delivery(
     service: &Service,
     request: Request<Body>,
 ) -> std::result::Result<ReceivedDelivery, DeliveryAnswer> {
     let (parts, body) = request.into_parts();
-    let text = |name: &str| header_text(&parts.headers, name);
-    let forged = |text: &str| {
-        (
-            DeliveryOutcome::Forged,
-            StatusCode::UNAUTHORIZED,
-            text.to_owned(),
-        )
-    };
-    let malformed = |status, text: &str| (DeliveryOutcome::Malformed, status, text.to_owned());
+    let text = |name| Some(parts.headers.get(name)?.to_str().ok()?.to_owned());
+    let forged = |text: &str| answer(DeliveryOutcome::FORGED, StatusCode::UNAUTHORIZED, text);
+    let malformed = |status, text: &str| answer(DeliveryOutcome::MALFORMED, status, text);
+    let ignored = answer(DeliveryOutcome::IGNORED, StatusCode::OK, "nothing to do");
+    let foreign = answer(
+        DeliveryOutcome::FOREIGN,
+        StatusCode::FORBIDDEN,
+        "another repository's",
+    );
     let (Some(event), Some(id), Some(signature)) = (
         text("x-github-event"),
         text("x-github-delivery"),
@@ -234,49 +238,34 @@ async fn read_delivery(
         return Err(malformed(StatusCode::BAD_REQUEST, "no id of a delivery"));
     }
     match webhook::interpret(&event, &body, &service.repository, &service.config) {
-        Interpretation::Changes(changes) => Ok(ReceivedDelivery {
+        Ok(changes) if changes.is_empty() => Err(ignored),
+        Ok(changes) => Ok(ReceivedDelivery {
             id,
             body_digest: hex::encode(Sha256::digest(&body)),
             changes,
         }),
-        Interpretation::Nothing => Err((
-            DeliveryOutcome::Ignored,
-            StatusCode::OK,
-            "nothing to do".to_owned(),
-        )),
-        Interpretation::Foreign => Err((
-            DeliveryOutcome::Foreign,
-            StatusCode::FORBIDDEN,
-            "another repository's".to_owned(),
-        )),
-        Interpretation::Malformed(why) => Err(malformed(StatusCode::BAD_REQUEST, &why)),
+        Err(Rejection::OtherEvent) => Err(ignored),
+        Err(Rejection::OtherRepository) => Err(foreign),
+        Err(Rejection::Malformed(why)) => Err(malformed(StatusCode::BAD_REQUEST, &why)),
     }
 }
 
 /// Hands a delivery to the thread that stores all of them, and waits for it.
 async fn store_delivery(shared: &Shared, delivery: ReceivedDelivery) -> DeliveryAnswer {
-    let (answer, receiver) = oneshot::channel();
-    let queued = shared
-        .queue_sender
-        .try_send(PendingDelivery { delivery, answer });
-    let (outcome, status, text) = if queued.is_err() {
-        (
-            DeliveryOutcome::Refused,
-            StatusCode::SERVICE_UNAVAILABLE,
-            "too many at once",
-        )
-    } else {
-        match receiver.await {
-            Ok(Some(true)) => (DeliveryOutcome::Accepted, StatusCode::ACCEPTED, "accepted"),
-            Ok(Some(false)) => (DeliveryOutcome::Duplicate, StatusCode::OK, "known already"),
-            _ => (
-                DeliveryOutcome::Refused,
-                StatusCode::INTERNAL_SERVER_ERROR,
-                "cannot be stored",
-            ),
-        }
+    let (sender, receiver) = oneshot::channel();
+    let pending = PendingDelivery {
+        delivery,
+        answer: sender,
     };
-    (outcome, status, text.to_owned())
+    let refused = |status, text: &str| answer(DeliveryOutcome::REFUSED, status, text);
+    if shared.queue_sender.try_send(pending).is_err() {
+        return refused(StatusCode::SERVICE_UNAVAILABLE, "too many at once");
+    }
+    match receiver.await {
+        Ok(Some(true)) => answer(DeliveryOutcome::ACCEPTED, StatusCode::ACCEPTED, "accepted"),
+        Ok(Some(false)) => answer(DeliveryOutcome::DUPLICATE, StatusCode::OK, "known already"),
+        _ => refused(StatusCode::INTERNAL_SERVER_ERROR, "cannot be stored"),
+    }
 }
 
 /// Reads the body; `None` when it is too large. Even then, the whole body is read and discarded: a client whose
@@ -296,10 +285,6 @@ async fn read_body(mut body: Body) -> std::result::Result<Option<Vec<u8>>, axum:
         }
     }
     Ok((length <= MAX_DELIVERY_BYTES).then_some(bytes))
-}
-
-fn header_text(headers: &HeaderMap, name: &str) -> Option<String> {
-    headers.get(name)?.to_str().ok().map(str::to_owned)
 }
 
 async fn health(State(shared): State<Arc<Shared>>) -> Response {

@@ -7,38 +7,18 @@ use perfquilt_forge::Repository;
 use perfquilt_forge::webhook::{self, CommentDelivery, Delivery, PullRequestDelivery, Rejection};
 use perfquilt_store::queue::{NewJob, NewReply, Push, QueueChange};
 
-/// The meaning of a genuine delivery.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Interpretation {
-    /// The delivery does not concern the bot.
-    Nothing,
-    /// Changes to make to the queue.
-    Changes(Vec<QueueChange>),
-    /// The delivery is about another repository.
-    Foreign,
-    /// The delivery does not have GitHub's format.
-    Malformed(String),
-}
-
-/// Interprets a delivery of `event` with this body, for the bot of `repository`.
+/// Returns the changes to the queue after a delivery of `event` with this body, for the bot of `repository`; none if it does
+/// not concern the bot.
 pub fn interpret(
     event: &str,
     body: &[u8],
     repository: &Repository,
     config: &Config,
-) -> Interpretation {
-    let changes = match webhook::parse(event, body, repository) {
-        Ok(Delivery::PullRequest(delivery)) => pull_request_changes(&delivery, repository, config),
-        Ok(Delivery::Comment(delivery)) => comment_changes(&delivery, repository, config),
-        Err(Rejection::OtherEvent) => return Interpretation::Nothing,
-        Err(Rejection::OtherRepository) => return Interpretation::Foreign,
-        Err(Rejection::Malformed(why)) => return Interpretation::Malformed(why),
-    };
-    if changes.is_empty() {
-        Interpretation::Nothing
-    } else {
-        Interpretation::Changes(changes)
-    }
+) -> Result<Vec<QueueChange>, Rejection> {
+    Ok(match webhook::parse(event, body, repository)? {
+        Delivery::PullRequest(delivery) => pull_request_changes(&delivery, repository, config),
+        Delivery::Comment(delivery) => comment_changes(&delivery, repository, config),
+    })
 }
 
 /// Returns the changes for a pull request that was opened, pushed to or closed.
@@ -49,11 +29,7 @@ fn pull_request_changes(
 ) -> Vec<QueueChange> {
     let request = &delivery.pull_request;
     let by_trusted = Access::of(&config.commands, delivery.sender()) == Access::Allowed;
-    let job = if by_trusted {
-        job_on_push(request, repository, config)
-    } else {
-        None
-    };
+    let job = job_on_push(request, repository, config).filter(|_| by_trusted);
     match delivery.action.as_deref() {
         // It may have been opened again since.
         Some("closed") => vec![QueueChange::Doubt {
@@ -118,27 +94,28 @@ fn comment_changes(
     };
     let text = comment.body.as_deref().unwrap_or_default();
     let parsed = command::parse(text, &config.commands.name);
-    let reply = |reaction: &str, answer: String| {
+    let reply = |reaction: &str, answer: &str| {
         QueueChange::Reply(NewReply {
             repository: repository.to_string(),
             number: issue.number,
             comment: comment.id,
             reaction: reaction.to_owned(),
-            answer,
+            answer: answer.to_owned(),
         })
     };
     let allowed = Access::of(&config.commands, author);
     let command = match (parsed, allowed) {
         (Parsed::Nothing, _) | (_, Access::Ignored) => return Vec::new(),
-        (_, Access::Denied) => return vec![reply("-1", String::new())],
+        (_, Access::Denied) => return vec![reply("-1", "")],
         (Parsed::Invalid(wrong), Access::Allowed) => {
-            return vec![reply("confused", format!("Not understood: {wrong}."))];
+            let answer = format!("Not understood: {wrong}.");
+            return vec![reply("confused", &answer)];
         }
         (Parsed::Command(command), Access::Allowed) => command,
     };
     match &command {
-        Command::Help => return vec![reply("+1", command::help(&config.commands.name))],
-        Command::Status => return vec![reply("eyes", String::new())],
+        Command::Help => return vec![reply("+1", &command::help(&config.commands.name))],
+        Command::Status => return vec![reply("eyes", "")],
         Command::Cancel => {
             return vec![QueueChange::CancelAll {
                 repository: repository.to_string(),
@@ -149,21 +126,19 @@ fn comment_changes(
         }
         Command::Bisect { workload } if !config.workloads.contains_key(workload) => {
             let answer = unknown_name("workload", config.workloads.keys());
-            return vec![reply("confused", answer)];
+            return vec![reply("confused", &answer)];
         }
         Command::Run {
             preset: Some(preset),
         } if !config.preset.contains_key(preset) => {
             let answer = unknown_name("preset", config.preset.keys());
-            return vec![reply("confused", answer)];
+            return vec![reply("confused", &answer)];
         }
         _ => {}
     }
     if !issue.is_open() {
-        return vec![reply(
-            "confused",
-            "Nothing done: the pull request is closed.".to_owned(),
-        )];
+        let answer = "Nothing done: the pull request is closed.";
+        return vec![reply("confused", answer)];
     }
     if let Command::Approve { commit } = command {
         let author = issue.author().login;
@@ -171,7 +146,7 @@ fn comment_changes(
             && author.is_none_or(|author| author.eq_ignore_ascii_case(login))
         {
             let answer = "Nothing done: somebody else than the author approves the changes.";
-            return vec![reply("-1", answer.to_owned())];
+            return vec![reply("-1", answer)];
         }
         return vec![QueueChange::Approve {
             repository: repository.to_string(),
@@ -193,9 +168,9 @@ fn comment_changes(
     };
     if !trusted && config.bot.run_untrusted == UntrustedPolicy::Never {
         let answer = "Nothing done: the author of this pull request is not among those whose code is run here.";
-        return vec![reply("-1", answer.to_owned())];
+        return vec![reply("-1", answer)];
     }
-    vec![QueueChange::Add(job), reply("rocket", String::new())]
+    vec![QueueChange::Add(job), reply("rocket", "")]
 }
 
 /// Returns the answer to a command with an unknown name.

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::area::{self, Area};
-use super::bot::{Bot, BotThread, POLL_INTERVAL, catch_panics, persistently, progress_writer};
+use super::bot::{
+    Bot, BotThread, POLL_INTERVAL, catch_panics, persistently, progress_writer, unless_interrupted,
+};
 use super::command::Command;
 use super::job::{self, Isolation, JobEnd, JobEnvironment};
 use super::judging::CommentQuestion;
@@ -133,11 +135,11 @@ impl Bot {
     }
 }
 
-/// Returns `None` for an error that says that a signal asks to stop.
-fn unless_interrupted<T>(done: Result<T>) -> Result<Option<T>> {
-    match done {
-        Err(error) if error.kind() == Kind::Interrupted => Ok(None),
-        done => done.map(Some),
+/// Returns the part of an outcome that `command` did not make.
+fn without_results(command: &Command) -> OutcomePart<'static> {
+    match command {
+        Command::Bisect { .. } => OutcomePart::Bisection(None),
+        _ => OutcomePart::Run(None),
     }
 }
 
@@ -162,7 +164,7 @@ impl BotThread<'_> {
             Err(why) => return not(&why),
         };
         bot.set_progress("");
-        self.update_comment(&found, None)?;
+        self.update_comment(&found, None, false)?;
         bot.set_progress("fetching the pull request");
         let cancelled = || self.is_cancelled(job);
         // The queue has the reason.
@@ -175,7 +177,7 @@ impl BotThread<'_> {
             Preparation::Superseded => return not("the pull request has a newer commit"),
             Preparation::NeedsApproval(files) => {
                 queue.hold(job.id, &files.join("\n"))?;
-                self.update_comment(&found, None)?;
+                self.update_comment(&found, None, false)?;
                 return Ok((JobState::Held, format!("{} files", files.len())));
             }
             // The bot posts why the pull request has no usable series.
@@ -227,7 +229,12 @@ impl BotThread<'_> {
             ended = run(&building)?;
         }
         drop(build_guard);
+        let mut start = self.start_of(job)?;
         if ended == JobEnd::Exited {
+            // Without one, the job says which there are.
+            if let Some(preset) = job::preset_of(&command, config) {
+                start = start.asking(preset, &prepared.outcome)?;
+            }
             let outcome = prepared.outcome.display().to_string();
             let mut arguments = arguments;
             arguments.extend(["--outcome".to_owned(), outcome]);
@@ -240,13 +247,9 @@ impl BotThread<'_> {
                 self.remove_area(job);
                 let error = Error::bench(format!("the job was stopped: {what}"))
                     .hint("[sandbox] of the bot's configuration sets its limits");
-                let made = match command {
-                    Command::Bisect { .. } => OutcomePart::Bisection(None),
-                    _ => OutcomePart::Run(None),
-                };
-                self.post_error(job, &error, made)
+                self.post_error(job, &error, without_results(&command))
             }
-            JobEnd::Exited => self.post_outcome(job, &command, &prepared.outcome),
+            JobEnd::Exited => self.post_outcome(job, &command, &prepared.outcome, &start),
         }
     }
 
@@ -266,6 +269,7 @@ impl BotThread<'_> {
             began: jiff::Timestamp::from_second(began)
                 .map_or_else(|_| String::new(), |began| began.to_string()),
             unapproved: !approved,
+            ..RunStart::default()
         })
     }
 
@@ -277,13 +281,18 @@ impl BotThread<'_> {
     }
 
     /// Stores a job's outcome and posts it.
-    fn post_outcome(&self, job: &Job, command: &Command, from: &Path) -> Result<JobResult> {
+    fn post_outcome(
+        &self,
+        job: &Job,
+        command: &Command,
+        from: &Path,
+        start: &RunStart,
+    ) -> Result<JobResult> {
         let bot = self.bot;
         let stored = BotPaths::new(&bot.workspace).outcome(&bot.repository, job.job.number);
         let cancelled = || self.is_cancelled(job);
         let bisected = matches!(command, Command::Bisect { .. });
-        let start = self.start_of(job)?;
-        let Err(error) = bot.take_outcome(from, &stored, &start, bisected, &cancelled) else {
+        let Err(error) = bot.take_outcome(from, &stored, start, bisected, &cancelled) else {
             return self.post_stored(job);
         };
         if cancelled() {
@@ -298,12 +307,9 @@ impl BotThread<'_> {
         }
         let told = Error::internal("the job ended without a readable result")
             .hint("the bot's log has the reason");
-        let part = if bisected {
-            OutcomePart::Bisection(None)
-        } else {
-            OutcomePart::Run(None)
-        };
-        outcome::update(&stored, &start, vec![Failure::new(&told, None)], part)?;
+        let failures = vec![Failure::new(&told, None)];
+        let start = self.start_of(job)?;
+        outcome::update(&stored, &start, failures, without_results(command))?;
         Ok((JobState::Failed, told.to_string()))
     }
 
@@ -319,9 +325,10 @@ impl BotThread<'_> {
     /// Posts the stored results for the pull request of `job` and marks the job as done.
     fn post_stored(&self, job: &Job) -> Result<JobResult> {
         let found = self.find_pull_request(job.job.number)?;
-        let _comment_guard = Bot::wait_for_lock(&self.bot.state.comment_lock, &|| false)?;
+        let lock = self.bot.comment_lock(found.number);
+        let _comment_guard = Bot::wait_for_lock(&lock, &|| false)?;
         let posting = self.bot.posting();
-        let posted = self.post_results(&found, &posting, CommentQuestion::default())?;
+        let posted = self.post_results(&found, &posting, CommentQuestion::default(), false)?;
         self.remove_area(job);
         self.queue
             .end(job.id, JobState::Done, &posted.title, now())?;

@@ -104,9 +104,9 @@ impl GitHubSession {
             serde_json::json!({ "repositories": [transport.repository.name] }),
         );
         // A superfluous token does no harm.
-        let request = request.repeatable();
-        let text = transport.send(&token, &request)?;
-        let given: model::InstallationToken = parse(&request, &text)?;
+        let request = &request.repeatable();
+        let text = transport.send(&token, request)?;
+        let given: model::InstallationToken = parse(request, &text)?;
         Ok(GitHubSession {
             secret: Secret::new(&given.token),
             login: format!("{}[bot]", app.slug),

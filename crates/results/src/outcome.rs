@@ -3,11 +3,14 @@
 //! again (docs/json.md). Neither file is trusted, because code of untrusted patches ran on the machine that
 //! wrote them.
 
+use std::fs::File;
+use std::io::Read as _;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use crate::analyse;
+use perfquilt_config::Preset;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::attribution::Attribution;
 use perfquilt_judge::bisect::BisectSession;
@@ -15,6 +18,8 @@ use perfquilt_model::error::{Error, Result};
 use perfquilt_model::failure::Failure;
 use perfquilt_model::observation::Meter;
 use perfquilt_store::{ExperimentId, Store};
+use perfquilt_system::caches::remove_file;
+use perfquilt_system::digest;
 use perfquilt_system::files::{open_untrusted, read_untrusted, write_file};
 use perfquilt_system::git::Git;
 
@@ -23,6 +28,8 @@ pub const OUTCOME_FILE: &str = "outcome.json";
 /// The file with the raw observations, if there are any.
 const OBSERVATIONS_FILE: &str = "observations.jsonl.gz";
 
+/// The file with the nonce of a run that has not begun.
+const NONCE_FILE: &str = "nonce";
 /// The file with a bisection's session, if there is one.
 const BISECTION_FILE: &str = "bisection.json";
 /// The largest session file, in bytes.
@@ -44,21 +51,79 @@ pub struct RunStart {
     pub began: String,
     /// Whether nobody has approved the code that ran.
     pub unapproved: bool,
+    /// Random digits that only the program knows that was started for this run, and its outcome has; empty if nobody gave any.
+    pub nonce: String,
+    /// The workloads that were asked for.
+    pub workloads: Vec<String>,
+    /// The most blocks of meters that are timed, and of those that count.
+    pub blocks: [u32; 2],
 }
 
 impl RunStart {
-    /// Returns the start of a run of the commit `head` that begins now.
-    pub fn now(head: String) -> Self {
-        RunStart {
+    /// Returns the start of a run of the commit `head` that begins now, and whose outcome is requested in `folder`. Takes the
+    /// nonce away from there, before any code of a job can run.
+    pub fn now(head: String, folder: Option<&Path>) -> Result<Self> {
+        let mut start = RunStart {
             head,
             began: jiff::Timestamp::now().to_string(),
-            unapproved: false,
+            ..RunStart::default()
+        };
+        if let Some(given) = folder.map(|folder| folder.join(NONCE_FILE)) {
+            let nonce = read_untrusted(&given, 64)?.unwrap_or_default();
+            start.nonce = String::from_utf8_lossy(&nonce).into_owned();
+            remove_file(&given)?;
         }
+        Ok(start)
+    }
+
+    /// Asks for a run with `preset`, whose outcome is to be written to `folder`; leaves the nonce there.
+    pub fn asking(mut self, preset: &Preset, folder: &Path) -> Result<Self> {
+        let mut random = [0; 16];
+        let source = Path::new("/dev/urandom");
+        File::open(source)
+            .and_then(|mut file| file.read_exact(&mut random))
+            .map_err(|e| Error::io("read", source, &e))?;
+        self.nonce = format!("{:032x}", u128::from_ne_bytes(random));
+        self.workloads.clone_from(&preset.workloads);
+        let timed = preset.budget.map_or(preset.blocks, |_| u32::MAX);
+        self.blocks = [timed, preset.count_blocks];
+        write_file(&folder.join(NONCE_FILE), self.nonce.as_bytes())?;
+        Ok(self)
+    }
+
+    /// Refuses an outcome that is not of this run, or has something else than what was asked for.
+    fn check(&self, outcome: &RunOutcome, attribution: Option<&Attribution>) -> Result<()> {
+        let refused = |why| {
+            Err(Error::usage(format!(
+                "the outcome is not of this run: {why}"
+            )))
+        };
+        if outcome.nonce != self.nonce {
+            return refused("another program wrote it".to_owned());
+        }
+        // An experiment that the requesting program already had may have any number of blocks.
+        let Some(of) = attribution.filter(|of| of.started >= self.began) else {
+            return Ok(());
+        };
+        // A long series is divided into windows, each with so many blocks.
+        let most = u32::try_from(of.patches.len()).unwrap_or(1).max(1);
+        let other = of.progress.iter().find(|row| {
+            let asked = self.blocks[usize::from(!row.meter.is_timed())].saturating_mul(most);
+            !self.workloads.contains(&row.workload)
+                || row.done.max(row.planned.unwrap_or(0)) > asked
+        });
+        other.map_or(Ok(()), |row| {
+            let (done, workload) = (row.done, row.workload.escape_debug());
+            refused(format!(
+                "nobody asked for {done} blocks of `{workload}` ({})",
+                row.meter
+            ))
+        })
     }
 }
 
 /// The failures of a run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunOutcome {
     /// Version of this document: 1.
     pub schema: u32,
@@ -71,6 +136,9 @@ pub struct RunOutcome {
     /// Whether the figures are those of code that nobody has approved.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unapproved: bool,
+    /// See [`RunStart::nonce`]; only in an outcome that the requesting program has not taken yet.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub nonce: String,
     /// The failures, in order of occurrence.
     pub failures: Vec<Failure>,
     /// The failures of a bisection of the same commit.
@@ -84,10 +152,8 @@ impl RunOutcome {
         RunOutcome {
             schema: 1,
             head: head.to_owned(),
-            began: String::new(),
-            unapproved: false,
             failures,
-            bisection: Vec::new(),
+            ..RunOutcome::default()
         }
     }
 
@@ -112,6 +178,7 @@ impl RunOutcome {
                 .hint("`perfquilt run --outcome FOLDER` writes it")
         };
         let text = read_untrusted(path, LARGEST)?.ok_or_else(missing)?;
+        digest::check(&text).map_err(|error| wrong(error.to_string()))?;
         let mut outcome: RunOutcome =
             serde_json::from_slice(&text).map_err(|error| wrong(error.to_string()))?;
         if outcome.schema != 1 {
@@ -137,7 +204,7 @@ impl RunOutcome {
     fn write(&self, dir: &Path) -> Result<()> {
         let text = serde_json::to_vec_pretty(self)
             .map_err(|error| Error::internal(format!("cannot write JSON: {error}")))?;
-        write_file(&dir.join(OUTCOME_FILE), &text)
+        write_file(&dir.join(OUTCOME_FILE), &digest::sealed(&text))
     }
 }
 
@@ -194,6 +261,7 @@ pub fn bisection(dir: &Path) -> Result<Option<BisectSession>> {
     let Some(bytes) = read_untrusted(&path, LARGEST_SESSION)? else {
         return Ok(None);
     };
+    digest::check(&bytes).map_err(|error| error.at(&path, None))?;
     let text =
         std::str::from_utf8(&bytes).map_err(|_| Error::usage("it is not UTF-8").at(&path, None))?;
     BisectSession::parse(text)
@@ -234,6 +302,7 @@ pub fn update(
     };
     outcome.began.clone_from(&start.began);
     outcome.unapproved = start.unapproved;
+    outcome.nonce.clone_from(&start.nonce);
     match made {
         OutcomePart::Run(observations) => {
             write_observations(dir, observations)?;
@@ -248,7 +317,8 @@ pub fn update(
 }
 
 /// Copies the outcome of a run or, if `bisected`, of a bisection that is the run `start` from the folder `from`
-/// to the folder `to`, as [`update`] does. The files are untrusted: invalid ones are not copied.
+/// to the folder `to`, as [`update`] does. The files are untrusted: invalid ones are not copied, nor those of another
+/// run, nor what nobody asked for.
 pub fn copy_untrusted(
     from: &Path,
     to: &Path,
@@ -256,7 +326,12 @@ pub fn copy_untrusted(
     bisected: bool,
     margin: &dyn Fn(Meter) -> f64,
 ) -> Result<()> {
-    let (outcome, _) = read(from, margin)?;
+    let (outcome, attribution) = read(from, margin)?;
+    start.check(&outcome, attribution.as_ref())?;
+    let start = &RunStart {
+        nonce: String::new(),
+        ..start.clone()
+    };
     if !bisected {
         let observations = packed(from)?;
         return update(
@@ -281,20 +356,21 @@ pub fn copy_untrusted(
 
 /// Writes a bisection to the folder `dir`, or removes the existing one.
 fn write_bisection(dir: &Path, session: Option<&BisectSession>) -> Result<()> {
-    let Some(session) = session else {
-        return perfquilt_system::caches::remove_file(&dir.join(BISECTION_FILE));
-    };
-    let text = serde_json::to_vec(session)
-        .map_err(|error| Error::internal(format!("cannot write JSON: {error}")))?;
-    write_file(&dir.join(BISECTION_FILE), &text)
+    let text = session.map(serde_json::to_vec).transpose();
+    let text = text.map_err(|error| Error::internal(format!("cannot write JSON: {error}")))?;
+    let text = text.map(|text| digest::sealed(&text));
+    write_or_remove(&dir.join(BISECTION_FILE), text.as_deref())
 }
 
 /// Writes packed observations to the folder `dir`, or removes the existing ones.
 fn write_observations(dir: &Path, packed: Option<&[u8]>) -> Result<()> {
-    let path = dir.join(OBSERVATIONS_FILE);
-    match packed {
-        Some(bytes) => write_file(&path, bytes),
-        None => perfquilt_system::caches::remove_file(&path),
+    write_or_remove(&dir.join(OBSERVATIONS_FILE), packed)
+}
+
+fn write_or_remove(path: &Path, bytes: Option<&[u8]>) -> Result<()> {
+    match bytes {
+        Some(bytes) => write_file(path, bytes),
+        None => remove_file(path),
     }
 }
 
@@ -482,6 +558,62 @@ mod tests {
                 "{effects} effects (patches times workloads); at most {MOST_EFFECTS} are judged"
             ),
         );
+    }
+
+    #[test]
+    fn what_was_not_asked_for_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+        let preset: Preset = serde_json::from_value(serde_json::json!({
+            "recipe": "r", "workloads": ["w0"], "meters": ["time"], "blocks": 2, "block_seconds": 1.0,
+        }))
+        .unwrap();
+        let taken = |blocks: u32, workload: &str, nonce: Option<&str>| {
+            let asked = start("0123abc").asking(&preset, &from).unwrap();
+            let mut begun = RunStart::now("0123abc".to_owned(), Some(&from)).unwrap();
+            assert_eq!(begun.nonce, asked.nonce);
+            assert!(!from.join(NONCE_FILE).exists(), "code of the job reads it");
+            if let Some(other) = nonce {
+                begun.nonce = other.to_owned();
+            }
+            let header = serde_json::json!({
+                "schema": 1, "experiment": "x", "series": ["1.patch"], "release": "r", "machine": {}, "harness": "h",
+                "started": "2999-01-01T00:00:00Z",
+                "planned": [{"workload": workload, "meter": "time", "blocks": blocks}],
+            });
+            let mut text = format!("{header}\n");
+            for (block, point) in (0..blocks).flat_map(|block| [(block, 0), (block, 1)]) {
+                let line = serde_json::json!({
+                    "schema": 1, "experiment": "x", "block": block, "order": point, "point": point.to_string(),
+                    "layout": 0, "workload": workload, "meter": "time", "unit": "ns/txn", "value": 100 + point, "n": 1,
+                });
+                text += &format!("{line}\n");
+            }
+            let made = OutcomePart::Run(Some(text.as_bytes()));
+            update(&from, &begun, Vec::new(), made).unwrap();
+            copy_untrusted(&from, &to, &asked, false, &|_| 0.005).map_err(|error| error.to_string())
+        };
+        taken(2, "w0", None).unwrap();
+        assert!(
+            RunOutcome::read(&to.join(OUTCOME_FILE))
+                .unwrap()
+                .nonce
+                .is_empty()
+        );
+        for (blocks, workload, nonce, words) in [
+            (12, "w0", None, "12 blocks of `w0`"),
+            (2, "w1", None, "nobody asked for 2 blocks of `w1`"),
+            (2, "w0", Some(""), "another program"),
+            (
+                2,
+                "w0",
+                Some("00000000000000000000000000000000"),
+                "another program",
+            ),
+        ] {
+            let error = taken(blocks, workload, nonce).unwrap_err();
+            assert!(error.contains(words), "{error}");
+        }
     }
 
     /// Figures and bisection of one commit are kept together, whichever is written last.

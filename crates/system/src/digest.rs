@@ -10,6 +10,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use sha2::{Digest, Sha256};
 
+use perfquilt_model::error::{Error, Result};
+
 /// How long after a change another one may have the same times, in nanoseconds: the kernel's clock for files ticks.
 const CLOCK_TICK: i64 = 20_000_000;
 
@@ -30,6 +32,35 @@ pub fn add_all(digest: &mut Sha256, source: &mut impl Read) -> std::io::Result<(
             Err(error) => return Err(error),
         }
     }
+}
+
+/// The start of the last member of a sealed object. In a text, the quotation marks would be escaped.
+const SEAL: &[u8] = b",\"sha256\":\"";
+
+fn seal(object: &[u8]) -> Vec<u8> {
+    [
+        SEAL,
+        hex::encode(Sha256::digest(object)).as_bytes(),
+        b"\"}\n",
+    ]
+    .concat()
+}
+
+/// Returns the JSON object `text`, which is not empty, with its digest as a last member `sha256`.
+pub fn sealed(text: &[u8]) -> Vec<u8> {
+    let object = text.strip_suffix(b"}").unwrap_or(text);
+    [object, &seal(object)].concat()
+}
+
+/// Refuses a JSON object with another digest than [`sealed`] gave it. Other programs write none.
+pub fn check(text: &[u8]) -> Result<()> {
+    let found = text.windows(SEAL.len()).rposition(|bytes| bytes == SEAL);
+    let intact = found.is_none_or(|at| {
+        let (object, seen) = text.split_at(at);
+        seen.trim_ascii_end() == seal(object).trim_ascii_end()
+    });
+    let damaged = || Error::usage("its digest is another, so a bit was flipped");
+    intact.then_some(()).ok_or_else(damaged)
 }
 
 /// What the kernel knows of a file, which differs whenever the content does: every write sets the time of the change, and
@@ -96,6 +127,37 @@ pub fn of_file(path: &Path) -> std::io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_flipped_bit_of_a_sealed_object_is_found() {
+        let text = br#"{"b":[1.5,"x"],"a":{"c":null}}"#;
+        let sealed = sealed(text);
+        let sealed = &sealed[..];
+        let read = |bytes: &[u8]| serde_json::from_slice::<serde_json::Value>(bytes);
+        let mut whole = read(sealed).unwrap();
+        for sound in [sealed, &text[..], b"{}"] {
+            check(sound).unwrap();
+        }
+        for bit in 0..8 * sealed.len() {
+            let mut flipped = sealed.to_vec();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            // A member of another name leaves the others as they are.
+            let same = |mut other: serde_json::Value| {
+                other
+                    .as_object_mut()
+                    .unwrap()
+                    .retain(|name, _| name.len() == 1);
+                other
+            };
+            let known = |other| same(other) == same(read(text).unwrap());
+            assert!(
+                check(&flipped).is_err() || read(&flipped).map_or(true, known),
+                "bit {bit}"
+            );
+        }
+        whole.as_object_mut().unwrap().remove("sha256");
+        assert_eq!(whole, read(text).unwrap());
+    }
 
     #[test]
     fn parts_do_not_run_into_each_other() {

@@ -14,8 +14,8 @@ use super::{HOME, WORK};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_system::process::Exceptions;
 
-/// The folders of a cache that children write to. This program alone publishes servers and data.
-const WRITABLE: [&str; 2] = [WORK, "run"];
+/// The folders of a cache that children write to: this program alone publishes servers.
+const WRITABLE: [&str; 3] = [WORK, "run", "data"];
 /// The devices that a program without the right to write elsewhere may write to: `/dev/shm` has the folders of others.
 const DEVICES: [&str; 4] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/tty"];
 
@@ -49,12 +49,12 @@ pub(super) fn rules(exceptions: &Exceptions) -> std::result::Result<RulesetCreat
     } else {
         rules.scope(Scope::Signal)?
     };
+    let folders = if exceptions.folders.is_empty() {
+        COMMON.get().cloned().unwrap_or_default()
+    } else {
+        let own = exceptions.folders.iter().cloned();
+        own.chain(DEVICES.map(PathBuf::from)).collect()
+    };
     let rules = rules.create()?;
-    if exceptions.folders.is_empty() {
-        let common = COMMON.get().map_or(&[][..], Vec::as_slice);
-        return rules.add_rules(path_beneath_rules(common, writes));
-    }
-    rules
-        .add_rules(path_beneath_rules(&exceptions.folders, writes))?
-        .add_rules(path_beneath_rules(DEVICES, writes))
+    rules.add_rules(path_beneath_rules(&folders, writes))
 }

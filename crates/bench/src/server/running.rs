@@ -15,7 +15,7 @@ use crate::inputs::Trace;
 use perfquilt_config::files_below;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_system::process::{
-    Child, Command, DeathSignal, OrphanProcess, Sink, check_interrupted, describe_exit,
+    Child, Command, DeathSignal, Exceptions, OrphanProcess, Sink, check_interrupted, describe_exit,
     foreign_machine, process_tree, process_tree_time,
 };
 
@@ -305,16 +305,19 @@ impl Running {
         {
             command = command.env(name, value);
         }
+        let mut exceptions = Exceptions::default();
         if let Instrumentation::Callgrind { .. } = launch.instrumentation {
-            command = command.without_env(NAMES_OF_PIPES).signalling();
+            command = command.without_env(NAMES_OF_PIPES);
+            exceptions.signals = true;
         }
         // A tracer and a server that is trained write elsewhere.
         let is_traced = matches!(launch.instrumentation, Instrumentation::Traced { .. });
         if !is_traced && launch.env.is_empty() {
             let socket = plan.address.folder.iter().map(Scratch::path);
             let folders = std::iter::once(launch.dir).chain(socket);
-            command = command.writing_only(folders.map(Path::to_path_buf).collect());
+            exceptions.folders = folders.map(Path::to_path_buf).collect();
         }
+        command = command.excepted(exceptions);
         if plan.process == ServerProcess::Postmaster {
             command = command.death_signal(DeathSignal::Quit).ordinary_user();
         }

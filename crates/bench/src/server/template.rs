@@ -7,6 +7,7 @@ use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;
 use perfquilt_system::caches;
+use perfquilt_system::files::if_there;
 use perfquilt_system::locks;
 use perfquilt_system::process::check_interrupted;
 
@@ -100,12 +101,7 @@ struct Staging(PathBuf);
 impl Staging {
     fn new(path: PathBuf) -> Result<Self> {
         // Remains of a killed process. The caller holds the lock, so nothing uses them.
-        match std::fs::remove_dir_all(&path) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-                return Err(Error::io("remove", &path, &e));
-            }
-            _ => {}
-        }
+        if_there("remove", &path, std::fs::remove_dir_all(&path))?;
         std::fs::create_dir_all(&path).map_err(|e| Error::io("create", &path, &e))?;
         Ok(Staging(path))
     }

@@ -222,10 +222,8 @@ fn allow_series(sandbox: Sandbox, ws: &Workspace, release: Option<&str>) -> Resu
 /// Refuses a path of the series that leads out of the workspace `root`, or to a private folder: a link in an untrusted author's
 /// series would make its target readable for the untrusted code.
 fn require_inside(root: &Path, path: &Path) -> Result<()> {
-    let real = match std::fs::canonicalize(path) {
-        Ok(real) => real,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(Error::io("find", path, &error)),
+    let Some(real) = files::if_there("find", path, std::fs::canonicalize(path))? else {
+        return Ok(());
     };
     let root = std::fs::canonicalize(root).map_err(|e| Error::io("find", root, &e))?;
     let below = real.strip_prefix(&root).ok();

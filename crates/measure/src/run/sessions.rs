@@ -8,7 +8,8 @@ use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::bisect::{Action, BisectSession, Question};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_store::Store;
-use perfquilt_system::files::write_file;
+use perfquilt_system::digest;
+use perfquilt_system::files::{if_there, write_file};
 use perfquilt_system::locks::{self, Lock};
 
 /// A session in its file.
@@ -116,13 +117,9 @@ impl Sessions {
 
     /// Returns the names of all sessions, the last written first. Skips other files of the folder.
     pub fn names(&self) -> Result<Vec<String>> {
-        let entries = match std::fs::read_dir(&self.folder) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(Error::io("read", &self.folder, &error)),
-        };
+        let entries = if_there("read", &self.folder, std::fs::read_dir(&self.folder))?;
         let mut found = Vec::new();
-        for entry in entries.flatten() {
+        for entry in entries.into_iter().flatten().flatten() {
             let file = entry.file_name();
             let name = file.to_str().and_then(|file| file.strip_suffix(".json"));
             let Some(name) = name.filter(|name| is_name(name) && entry.path().is_file()) else {
@@ -166,7 +163,8 @@ fn is_name(name: &str) -> bool {
 
 fn read(path: &Path, name: String) -> Result<StoredSession> {
     let text = std::fs::read_to_string(path).map_err(|e| Error::io("read", path, &e))?;
-    let session = BisectSession::parse(&text).map_err(|error| {
+    let session = digest::check(text.as_bytes()).and_then(|()| BisectSession::parse(&text));
+    let session = session.map_err(|error| {
         let file = path.file_name().unwrap_or_default().to_string_lossy();
         error
             .at(format!(".perfquilt/bisect/{file}"), None)
@@ -183,10 +181,9 @@ fn read(path: &Path, name: String) -> Result<StoredSession> {
 impl StoredSession {
     /// Writes the session; a kill at any moment leaves the old file or the new one.
     pub fn write(&self) -> Result<()> {
-        let mut text = serde_json::to_vec(&self.session)
+        let text = serde_json::to_vec(&self.session)
             .map_err(|error| Error::internal(format!("cannot write the session: {error}")))?;
-        text.push(b'\n');
-        write_file(&self.path, &text)
+        write_file(&self.path, &digest::sealed(&text))
     }
 }
 

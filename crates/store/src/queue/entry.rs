@@ -1,9 +1,15 @@
 //! Jobs and replies in the queue, and the changes of a delivery.
 
+use serde::Serialize;
+
 use crate::columns::{column, record};
 
+/// The value of a trusted author in the database: no flipped bit makes it of another value.
+pub(super) const TRUSTED: i64 = 8390898194479146017;
+
 /// The state of a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum JobState {
     /// It waits for its turn.
     Waiting,
@@ -51,9 +57,10 @@ impl JobState {
 }
 
 /// A job that is not in the queue yet.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NewJob {
     /// The repository of the pull request, as `owner/name`.
+    #[serde(skip)]
     pub repository: String,
     /// The pull request.
     pub number: u64,
@@ -64,19 +71,22 @@ pub struct NewJob {
     /// The login of the requester.
     pub asked_by: String,
     /// Whether the author of the code is trusted.
+    #[serde(skip)]
     pub trusted: bool,
 }
 
-/// A job in the queue.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A job in the queue. As JSON, what everybody may know.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Job {
     /// Its number.
     pub id: i64,
     /// The content.
+    #[serde(flatten)]
     pub job: NewJob,
     /// Where it is.
     pub state: JobState,
     /// Number of starts, not counting those that ended in a regular stop or a postponement.
+    #[serde(skip)]
     pub attempts: u32,
     /// Time of the request, in seconds since 1970.
     pub received: i64,
@@ -193,9 +203,12 @@ pub enum QueueChange {
     },
 }
 
-record!(NewJob: repository, number, head, command, asked_by, trusted);
 record!(
-    Job: id, job as "repository, number, head, command, asked_by, trusted", state, attempts,
+    NewJob: repository, number, head, command, asked_by, trusted as "trusted = 8390898194479146017"
+);
+record!(
+    Job: id, job as "repository, number, head, command, asked_by, trusted = 8390898194479146017", state,
+    attempts,
     received, started, ended, result
 );
 record!(NewReply: repository, number, comment, reaction, answer);

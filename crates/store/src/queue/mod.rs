@@ -17,6 +17,7 @@ use super::database::Database;
 use super::schema;
 use perfquilt_model::error::Result;
 
+use entry::TRUSTED;
 pub use entry::{Job, JobState, NewJob, NewReply, Push, QueueChange, ReceivedDelivery, Reply};
 
 /// The database of the bot ("pquQ").
@@ -287,7 +288,7 @@ impl Queue {
                 job.head,
                 job.command,
                 job.asked_by,
-                job.trusted,
+                if job.trusted { TRUSTED } else { 0 },
                 now
             ],
         )

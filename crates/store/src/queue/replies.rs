@@ -1,13 +1,26 @@
 //! Replies to comments.
 
+use std::collections::BTreeSet;
+
+use rusqlite::params;
+
 use super::{NewReply, Queue, Reply};
 use perfquilt_model::error::Result;
 
 impl Queue {
-    /// Returns the oldest reply that may be sent at `now`.
-    pub fn next_reply(&self, now: i64) -> Result<Option<Reply>> {
-        let query = "FROM replies WHERE not_before <= ?1 ORDER BY id LIMIT 1";
-        Ok(self.database.records(query, [now])?.pop())
+    /// Returns the oldest reply that may be sent at `now`: one about the pull requests `numbers` if `among` them, else about
+    /// another one.
+    pub fn next_reply(
+        &self,
+        now: i64,
+        numbers: &BTreeSet<u64>,
+        among: bool,
+    ) -> Result<Option<Reply>> {
+        let numbers = format!("{:?}", Vec::from_iter(numbers));
+        let query = "FROM replies WHERE not_before <= ?1 AND (number IN (SELECT value FROM json_each(?2))) = ?3
+             ORDER BY id LIMIT 1";
+        let replies = self.database.records(query, params![now, numbers, among]);
+        Ok(replies?.pop())
     }
 
     /// Removes a reply that was sent or given up.

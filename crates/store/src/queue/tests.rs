@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use rusqlite::Connection;
 
 use super::*;
@@ -416,7 +418,12 @@ fn an_untrusted_authors_job_starts_with_the_commit_that_its_requester_saw() {
     let late = queue.next_without_commit(18).unwrap().unwrap();
     queue.cancel_without_commit(&late, "too late", 19).unwrap();
     assert_eq!(queue.state(late.id).unwrap(), Some(JobState::Cancelled));
-    assert!(queue.next_reply(20).unwrap().is_some());
+    assert!(
+        queue
+            .next_reply(20, &BTreeSet::new(), false)
+            .unwrap()
+            .is_some()
+    );
     assert_eq!(queue.next(20).unwrap(), None);
 }
 
@@ -446,7 +453,7 @@ fn nothing_is_done_for_a_repository_that_is_not_served_any_more() {
     let (open, past) = queue.list(9, 0).unwrap();
     assert_eq!((open.len(), past.len()), (1, 0));
     assert_eq!(open[0].job.repository, "acme/series");
-    assert_eq!(queue.next_reply(99).unwrap(), None);
+    assert_eq!(queue.next_reply(99, &BTreeSet::new(), false).unwrap(), None);
 }
 
 #[test]
@@ -496,7 +503,10 @@ fn what_is_put_off_comes_again_later_and_not_for_ever() {
         assert!(queue.postpone(&job, "no answer", now).unwrap());
         let waiting = queue.list(9, 0).unwrap().0.pop().unwrap();
         assert_eq!((waiting.id, waiting.result.as_str()), (job.id, "no answer"));
-        let told = queue.next_reply(now).unwrap().unwrap();
+        let told = queue
+            .next_reply(now, &BTreeSet::new(), false)
+            .unwrap()
+            .unwrap();
         assert_eq!((told.reply.number, told.reply.reaction.as_str()), (1, ""));
         queue.remove_reply(told.id).unwrap();
         // In the meantime other jobs run.
@@ -536,7 +546,7 @@ fn a_job_without_a_commit_survives_one_that_names_its() {
     queue.take("a", &[QueueChange::Add(asked)], 10).unwrap();
     queue.take("b", &add(1, "h1"), 11).unwrap();
     assert_eq!(queue.list(9, 0).unwrap().0.len(), 2);
-    assert_eq!(queue.next_reply(12).unwrap(), None);
+    assert_eq!(queue.next_reply(12, &BTreeSet::new(), false).unwrap(), None);
 }
 
 #[test]
@@ -549,7 +559,7 @@ fn that_something_waits_no_more_is_told() {
         why: "closed".into(),
     };
     let told = || {
-        let reply = queue.next_reply(99).unwrap()?;
+        let reply = queue.next_reply(99, &BTreeSet::new(), false).unwrap()?;
         queue.remove_reply(reply.id).unwrap();
         Some((reply.reply.number, reply.reply.reaction))
     };
@@ -584,13 +594,23 @@ fn answers_wait_until_they_are_given() {
         queue.apply_deliveries(&deliveries, 10).unwrap(),
         [true, false]
     );
-    let waiting = queue.next_reply(10).unwrap().unwrap();
+    let waiting = queue
+        .next_reply(10, &BTreeSet::new(), false)
+        .unwrap()
+        .unwrap();
     assert_eq!(waiting.reply, reply);
     queue.postpone_reply(waiting.id, 20).unwrap();
-    assert_eq!(queue.next_reply(19).unwrap(), None);
-    assert_eq!(queue.next_reply(20).unwrap().unwrap().attempts, 1);
+    assert_eq!(queue.next_reply(19, &BTreeSet::new(), false).unwrap(), None);
+    assert_eq!(
+        queue
+            .next_reply(20, &BTreeSet::new(), false)
+            .unwrap()
+            .unwrap()
+            .attempts,
+        1
+    );
     queue.remove_reply(waiting.id).unwrap();
-    assert_eq!(queue.next_reply(99).unwrap(), None);
+    assert_eq!(queue.next_reply(99, &BTreeSet::new(), false).unwrap(), None);
 }
 
 #[test]
@@ -613,7 +633,10 @@ fn a_command_to_cancel_tells_whether_there_was_a_job() {
     let answer = |comment: u64| {
         loop {
             // Some replies only update the comment.
-            let reply = queue.next_reply(99).unwrap().unwrap();
+            let reply = queue
+                .next_reply(99, &BTreeSet::new(), false)
+                .unwrap()
+                .unwrap();
             queue.remove_reply(reply.id).unwrap();
             if reply.reply.comment == comment {
                 return (reply.reply.reaction, reply.reply.answer);
@@ -663,11 +686,21 @@ fn a_held_job_waits_for_its_approval() {
         (reply.reply.comment, reply.reply.reaction)
     };
     assert_eq!(
-        reactions(queue.next_reply(17).unwrap().unwrap()),
+        reactions(
+            queue
+                .next_reply(17, &BTreeSet::new(), false)
+                .unwrap()
+                .unwrap()
+        ),
         (1, "confused".into())
     );
     assert_eq!(
-        reactions(queue.next_reply(17).unwrap().unwrap()),
+        reactions(
+            queue
+                .next_reply(17, &BTreeSet::new(), false)
+                .unwrap()
+                .unwrap()
+        ),
         (2, "rocket".into())
     );
     // A newer commit invalidates the approval.
@@ -741,4 +774,40 @@ fn a_closure_raises_a_doubt_that_only_an_answer_settles() {
     settle(&queue);
     assert!(doubts().is_empty());
     assert!(!queue.is_approved("acme/series", 1, "c1").unwrap());
+}
+
+/// 250 of them, wherever the file has something.
+#[test]
+fn a_flipped_bit_trusts_no_author() {
+    let (folder, queue) = queue();
+    let untrusted = |number| NewJob {
+        trusted: false,
+        ..job(number, &format!("{number}").repeat(40))
+    };
+    for number in 1..5 {
+        let change = QueueChange::Add(untrusted(number));
+        queue.take(&format!("d{number}"), &[change], 1).unwrap();
+    }
+    drop(queue);
+    let sound = std::fs::read(folder.path().join("bot.db")).unwrap();
+    let places: Vec<usize> = (0..sound.len()).filter(|at| sound[*at] != 0).collect();
+    let (mut state, mut read) = (1_u64, 0);
+    for round in 0..250 {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        let draw = usize::try_from(state >> 33).unwrap();
+        let mut flipped = sound.clone();
+        flipped[places[draw % places.len()]] ^= 1 << (round % 8);
+        let path = folder.path().join(format!("{round}.db"));
+        std::fs::write(&path, flipped).unwrap();
+        // A damaged file may be refused.
+        if let Ok((open, past)) = Queue::open(&path).and_then(|queue| queue.list(9, 2)) {
+            read += 1;
+            for job in open.iter().chain(&past) {
+                assert!(!job.job.trusted, "round {round}: {job:?}");
+            }
+        }
+    }
+    assert!(read > 0);
 }

@@ -121,7 +121,7 @@ pub struct Command {
 /// Exceptions of one process from [`restrict_children`].
 #[derive(Debug, Clone, Default)]
 pub struct Exceptions {
-    /// Whether it may signal others.
+    /// Whether it may signal others: valgrind asks whether `vgdb` lives.
     pub signals: bool,
     /// The only folders that it may write to; empty for those of all processes.
     pub folders: Vec<PathBuf>,
@@ -454,24 +454,13 @@ impl Command {
         Ok(self)
     }
 
-    /// Lets the process signal others: valgrind asks whether `vgdb` lives.
+    /// Gives the process these exceptions where children are restricted. The first of its folders is for its temporary files.
     #[must_use]
-    pub fn signalling(mut self) -> Self {
-        if let Some(exceptions) = &mut self.restricted {
-            exceptions.signals = true;
-        }
-        self
-    }
-
-    /// Where children are restricted, lets the process write to `folders` only, the first of which is for its temporary files.
-    #[must_use]
-    pub fn writing_only(mut self, folders: Vec<PathBuf>) -> Self {
-        if let (Some(exceptions), Some(first), Some(_)) =
-            (&mut self.restricted, folders.first(), RESTRICTION.get())
-        {
+    pub fn excepted(mut self, exceptions: Exceptions) -> Self {
+        if let (Some(first), Some(_)) = (exceptions.folders.first(), RESTRICTION.get()) {
             self.env.insert("TMPDIR".into(), first.into());
-            exceptions.folders = folders;
         }
+        self.restricted = Some(exceptions);
         self
     }
 

@@ -136,9 +136,7 @@ impl ServerAdapter for InnodbAdapter {
         let vendor = self.vendor_of(server);
         let words = self.words(server, data)?;
         let step = progress.begin(vendor.filling, None);
-        let command = Command::new(&words[0])
-            .args(&words[1..])
-            .writing_only(data.parent().map(Path::to_path_buf).into_iter().collect());
+        let command = Command::new(&words[0]).args(&words[1..]);
         (vendor.fill)(command, server, data)?;
         step.finish("");
         Ok(())

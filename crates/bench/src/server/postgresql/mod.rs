@@ -214,7 +214,6 @@ impl ServerAdapter for Postgresql {
             .args(&self.settings.initdb)
             .arg("-D")
             .arg(data)
-            .writing_only(data.parent().map(Path::to_path_buf).into_iter().collect())
             .ordinary_user()
             .run_within(INITDB_TIMEOUT)?;
         if !output.success() {
