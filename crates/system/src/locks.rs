@@ -6,7 +6,6 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Duration;
 
-use crate::files::if_there;
 use crate::process::check_interrupted;
 use perfquilt_model::error::{Error, Result};
 
@@ -99,19 +98,20 @@ fn lock(
         }
         // Its previous holder may have moved the file away, and a lock on a file that `path` does not name
         // excludes nobody.
-        if is_at(&file, path)? {
+        if is_at(&file, path).map_err(|e| Error::io("look at", path, &e))? {
             return Ok(Some(file));
         }
     }
 }
 
 /// Returns whether `path` names `file`.
-fn is_at(file: &File, path: &Path) -> Result<bool> {
-    let held = file
-        .metadata()
-        .map_err(|e| Error::io("look at", path, &e))?;
-    let found = if_there("look at", path, std::fs::metadata(path))?;
-    Ok(found.is_some_and(|found| (found.dev(), found.ino()) == (held.dev(), held.ino())))
+fn is_at(file: &File, path: &Path) -> std::io::Result<bool> {
+    let held = file.metadata()?;
+    match std::fs::metadata(path) {
+        Ok(found) => Ok((found.dev(), found.ino()) == (held.dev(), held.ino())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 #[cfg(test)]
