@@ -18,7 +18,7 @@ use perfquilt_model::point::Point;
 #[serde(rename_all = "snake_case")]
 pub(super) enum Experiment {
     /// One value for each server in each block.
-    Blocks(Blocks),
+    Blocks(Box<Blocks>),
     /// The durations of slices, reduced to values of blocks.
     Slices(Slices),
     /// Values with the mean and the share of stalled slices.
@@ -408,7 +408,7 @@ impl Disturbance {
     fn cost(&self, block: u32, begins: u32, noise: &mut Noise) -> f64 {
         let is_hit = (begins..begins + self.during).contains(&block)
             || block < self.first
-            || self.period > 0 && block % self.period == 0;
+            || self.period > 0 && block.is_multiple_of(self.period);
         let of_block = f64::from(block) * self.trend + if is_hit { self.size } else { 0.0 };
         of_block + self.state(noise)
     }

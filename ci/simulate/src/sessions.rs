@@ -117,12 +117,12 @@ pub(super) fn claims(found: &Attribution) -> bool {
 fn gaining(of: &Experiment, gain: f64) -> Result<Experiment> {
     let mut blocks = blocks(of)?.clone();
     blocks.effects = vec![gain];
-    Ok(Experiment::Blocks(blocks))
+    Ok(Experiment::Blocks(Box::new(blocks)))
 }
 
 fn blocks(of: &Experiment) -> Result<&Blocks> {
     match of {
-        Experiment::Blocks(blocks) => Ok(blocks),
+        Experiment::Blocks(blocks) => Ok(blocks.as_ref()),
         _ => Err(Error::internal("a session needs an experiment of blocks")),
     }
 }

@@ -71,7 +71,6 @@ fn ended_children(pid: u32) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
 
     use super::super::Command;
     use super::*;
