@@ -86,6 +86,30 @@ fn the_function_that_a_patch_made_cheaper_is_named() {
 }
 
 #[test]
+fn a_profile_waits_for_its_turn() {
+    let environment = with_debug_information();
+    let profile = || environment.run(&["profile", "0", "1", "--runs", "1", "--transactions", "10"]);
+    let first = profile();
+    assert_eq!(first.code, Some(0), "{}", first.stderr);
+    let note = "another perfquilt measures on this machine";
+    assert!(!first.stderr.contains(note), "{}", first.stderr);
+    let entries = std::fs::read_dir(environment.cache()).unwrap();
+    let mut paths = entries.map(|entry| entry.unwrap().path());
+    let lock = paths.find(|path| path.to_string_lossy().contains("/measuring-"));
+    let held = std::fs::File::open(lock.expect("the profile took no lock")).unwrap();
+    held.lock().unwrap();
+    let second = std::thread::scope(|scope| {
+        let waiting = scope.spawn(profile);
+        std::thread::sleep(std::time::Duration::from_secs(3));
+        assert!(!waiting.is_finished());
+        held.unlock().unwrap();
+        waiting.join().unwrap()
+    });
+    assert_eq!(second.code, Some(0), "{}", second.stderr);
+    assert!(second.stderr.contains(note), "{}", second.stderr);
+}
+
+#[test]
 fn what_cannot_be_compared_is_told() {
     let environment = TestEnvironment::with_fixture("toy");
     let refused = |arguments: &[&str], words: &str| {

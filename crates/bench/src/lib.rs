@@ -17,6 +17,7 @@ pub mod meter;
 pub mod profile;
 pub mod sandbox;
 pub mod server;
+pub mod turns;
 pub mod workload;
 
 use perfquilt_config::Config;

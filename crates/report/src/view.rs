@@ -493,7 +493,7 @@ impl<'a> View<'a> {
         }
         notes.extend(main.and_then(on_single_workloads));
         if let Some(effect) = main.filter(|effect| !effect.verdict.is_shown()) {
-            notes.extend(excluding_zero(effects, effect));
+            notes.extend(open_workloads(effects, effect));
         }
         if let Some(effect) = main {
             notes.extend(self.beside_verdict(effect));
@@ -629,17 +629,26 @@ fn not_called(effect: &Effect) -> &'static str {
     }
 }
 
-/// Names the single workloads whose own interval excludes 0 beside an effect over all of them that is not shown.
-fn excluding_zero(effects: &[Effect], suite: &Effect) -> Option<String> {
-    let cells = effects
-        .iter()
-        .filter(|of| (of.kind, of.meter) == (suite.kind, suite.meter) && of.workload != SUITE);
-    let found: Vec<&str> = cells
-        .filter(|of| of.leaves_out_zero() && !of.is_stale())
-        .map(|of| of.workload.as_str())
-        .collect();
-    let is_named = suite.workload == SUITE && !found.is_empty();
-    is_named.then(|| format!("by itself, {} excludes 0", listed(&found, MOST_ON_A_ROW)))
+/// Names the single workloads that keep an effect over all of them from being called no effect: those whose own interval
+/// excludes 0, or else those that are not within the margin.
+fn open_workloads(effects: &[Effect], suite: &Effect) -> Option<String> {
+    let is_beside = |of: &&Effect| {
+        (of.kind, of.meter) == (suite.kind, suite.meter) && of.workload != SUITE && !of.is_stale()
+    };
+    let named = |is_open: fn(&Effect) -> bool| {
+        let open = effects.iter().filter(is_beside).filter(|of| is_open(of));
+        let names: Vec<&str> = open.map(|of| of.workload.as_str()).collect();
+        let is_named = suite.workload == SUITE && !names.is_empty();
+        is_named.then(|| listed(&names, MOST_ON_A_ROW))
+    };
+    if let Some(names) = named(Effect::leaves_out_zero) {
+        return Some(format!("by itself, {names} excludes 0"));
+    }
+    let is_open = suite.verdict == Verdict::Unclear && suite.equivalent;
+    let names = named(|of| !of.equivalent).filter(|_| is_open)?;
+    Some(format!(
+        "no effect over all workloads, but {names} may change by more than the margin"
+    ))
 }
 
 /// The most workloads that the sentence about unexecuted patches names for each patch.

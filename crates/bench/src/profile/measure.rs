@@ -7,7 +7,8 @@ use super::table;
 use crate::meter::samples::{Sampling, SamplingEvent};
 use crate::meter::{self, CountedWork, Counter, RunTransactions, WARM_UP};
 use crate::server::{self, Launch, Running, Scratch, ServerAdapter, ServerSpace};
-use crate::workload::{Clients, Requests};
+use crate::turns::Turns;
+use crate::workload::{Clients, Requests, allowed_cpus};
 use perfquilt_config::Workload;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
@@ -117,10 +118,15 @@ pub fn measure(
         Side::new(ws, workload, source, before, progress)?.made_by(make, 0),
         Side::new(ws, workload, source, after, progress)?.made_by(make, 1),
     ];
+    let turns = Turns::new(ws, &sides[0].scratch, progress);
+    let cpus = allowed_cpus();
     let step = progress.begin("profile", Some(u64::from(runs)));
     let transactions = match transactions {
         Some(transactions) => transactions.max(1),
-        None => sides[0].calibrate()?,
+        None => {
+            let _turn = turns.take(&cpus)?;
+            sides[0].calibrate()?
+        }
     };
     let mut tables = CostTables {
         transactions,
@@ -131,6 +137,7 @@ pub fn measure(
         let message = format!("{} transactions of {}", transactions, workload.name);
         step.update(u64::from(run), Some(u64::from(runs)), &message);
         let seed = u64::from(run) + 1;
+        let _turn = turns.take(&cpus)?;
         let (one, other) = match source {
             CostSource::Callgrind => count_both(&sides, transactions, seed)?,
             CostSource::Perf(by) => sample_both(&sides, by, transactions, seed)?,

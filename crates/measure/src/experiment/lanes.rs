@@ -1,7 +1,6 @@
 //! Chooses how many blocks are measured side by side, and on which processors.
 
 use std::num::NonZeroU32;
-use std::path::PathBuf;
 
 use perfquilt_bench::cpu_quota::CpuQuota;
 use perfquilt_bench::server::ServerSpace;
@@ -108,17 +107,6 @@ fn check_memory(count: usize, servers: &ServerSpace) -> Result<()> {
     Ok(())
 }
 
-/// Returns the lock files of these processors in the folders that a user's runs share. All of them are taken in this
-/// order, so that two processes cannot wait for each other. Machines that share a folder have locks of their own, by
-/// the name `host`.
-pub(super) fn locks(cpus: &[usize], folders: &[PathBuf], host: &str) -> Vec<PathBuf> {
-    let locks = |folder: &PathBuf| -> Vec<PathBuf> {
-        let name = |cpu: &usize| folder.join(format!("measuring-{host}-{cpu}.lock"));
-        cpus.iter().map(name).collect()
-    };
-    folders.iter().flat_map(locks).collect()
-}
-
 #[cfg(test)]
 mod tests {
 
@@ -196,23 +184,5 @@ mod tests {
             "{error:?}"
         );
         assert_eq!(choose(count(1), four(), &HUGE).unwrap().len(), 1);
-    }
-
-    #[test]
-    fn locks_are_taken_in_one_order() {
-        let folders = [PathBuf::from("/a"), PathBuf::from("/b")];
-        let names: Vec<String> = locks(&[1, 2], &folders, "h")
-            .iter()
-            .map(|path| path.display().to_string())
-            .collect();
-        assert_eq!(
-            names,
-            [
-                "/a/measuring-h-1.lock",
-                "/a/measuring-h-2.lock",
-                "/b/measuring-h-1.lock",
-                "/b/measuring-h-2.lock"
-            ]
-        );
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::ScopedJoinHandle;
 
 use serde::{Deserialize, Serialize};
@@ -23,6 +23,7 @@ use perfquilt_bench::meter::{CountResult, CountedWork, Counter};
 use perfquilt_bench::server::{
     self, Instrumentation, Launch, Running, Scratch, ServerAdapter, ServerSpace, size_of_tree,
 };
+use perfquilt_bench::turns::Turns;
 use perfquilt_bench::workload::{
     self, BlockSlices, ClientFailure, Clients, HostMonitor, Standstill, StandstillWatch,
     TimedBlock, allowed_cpus, pin_this_thread,
@@ -35,8 +36,7 @@ use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::observation::{ExperimentHeader, HostSample, Meter, UnexecutedPatch};
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
-use perfquilt_system::host::host_name;
-use perfquilt_system::locks::{self, Lock};
+use perfquilt_system::locks::Lock;
 use perfquilt_system::mounts::may_execute;
 use perfquilt_system::process::{check_interrupted, missing};
 
@@ -119,16 +119,13 @@ pub struct ThisMachine<'a> {
     /// The files that clients and wrappers read, as they are when measuring begins.
     inputs: Inputs,
     scratch: Scratch,
-    /// The folders that a user's runs share: those with the same cache, or with the same RAM disk.
-    shared: Vec<PathBuf>,
+    turns: Turns<'a>,
     /// The folder for executables if they cannot be beside the data.
     programs: Option<Scratch>,
     links: Links,
     /// The processors of each lane.
     lanes: Vec<Vec<usize>>,
     progress: &'a dyn Progress,
-    /// Whether the user knows that another process measures too.
-    told_of_turns: AtomicBool,
     /// The processes beside servers that the user knows of.
     told_of_helpers: Mutex<BTreeSet<String>>,
     /// The server and clients of which is not known what they read beyond what is named.
@@ -219,8 +216,6 @@ impl<'a> ThisMachine<'a> {
             progress.warn(&lanes::describe_quota(quota));
         }
         let scratch = Scratch::open(ws, servers.times(lanes.len()))?;
-        let shared = std::iter::once(ws.cache()).chain(scratch.path().parent());
-        let shared = shared.map(Path::to_path_buf).collect();
         // Containers often mount the RAM disk noexec.
         let programs = if may_execute(scratch.path()) {
             None
@@ -237,13 +232,12 @@ impl<'a> ThisMachine<'a> {
             templates,
             counter,
             inputs,
+            turns: Turns::new(ws, &scratch, progress),
             scratch,
-            shared,
             programs,
             links: Links::default(),
             lanes,
             progress,
-            told_of_turns: AtomicBool::new(false),
             told_of_helpers: Mutex::default(),
             untraced: Vec::new(),
         };
@@ -360,17 +354,8 @@ impl<'a> ThisMachine<'a> {
         Ok(MachineLane {
             machine: self,
             clients: Clients::new(self.ws, &self.setup.header.release, &self.workloads)?,
-            locks: lanes::locks(cpus, &self.shared, &host_name()),
+            cpus: cpus.to_vec(),
         })
-    }
-
-    /// Tells the user, once, why blocks take longer than expected.
-    fn tell_of_turns(&self) {
-        if !self.told_of_turns.swap(true, Ordering::Relaxed) {
-            self.progress.note(
-                "another perfquilt measures on this machine: both take turns, block by block",
-            );
-        }
     }
 
     /// Warns, once for each name, of processes that run beside a server.
@@ -426,8 +411,7 @@ impl Executor for ThisMachine<'_> {
 struct MachineLane<'m> {
     machine: &'m ThisMachine<'m>,
     clients: Clients,
-    /// Lock files that must all be held while measuring.
-    locks: Vec<PathBuf>,
+    cpus: Vec<usize>,
 }
 
 impl<'m> MachineLane<'m> {
@@ -595,22 +579,9 @@ impl<'m> MachineLane<'m> {
         outcome
     }
 
-    /// Waits until no other process of the same user measures on the lane's processors, since both would disturb
-    /// each other. Processes take turns block by block. A sandbox shares neither folder with others, so jobs in
-    /// sandboxes must be measured one at a time, as the bot does.
+    /// Waits for the lane's turn on its processors.
     fn turn(&self) -> Result<Vec<Lock>> {
-        // The next block would otherwise take the lock again before a waiting process polls it.
-        std::thread::sleep(3 * locks::POLL_INTERVAL);
-        let mut held = Vec::with_capacity(self.locks.len());
-        for path in &self.locks {
-            match locks::wait(path, || self.machine.tell_of_turns()) {
-                Ok(file) => held.push(file),
-                Err(error) if error.kind() == Kind::Interrupted => return Err(error),
-                // Measuring works on a file system without locks too.
-                Err(_) => {}
-            }
-        }
-        Ok(held)
+        self.machine.turns.take(&self.cpus)
     }
 
     /// Makes a folder for each start with a private server in it, on all processors at once. Returns the
