@@ -114,7 +114,21 @@ fn remote(environment: &TestEnvironment) -> PathBuf {
 
 /// Git in the repository, as hermetic as the tool.
 fn git(environment: &TestEnvironment, args: &[&str]) -> String {
-    perfquilt_testkit::git(&remote(environment), args)
+    let output = environment
+        .hermetic("git", &remote(environment))
+        .args([
+            "-c",
+            "user.name=A Tester",
+            "-c",
+            "user.email=tester@example.org",
+        ])
+        .args(args)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "git {args:?}: {text}{errors}");
+    text
 }
 
 fn bisect(environment: &TestEnvironment, args: &[&str]) -> Finished {
