@@ -614,7 +614,7 @@ fn a_remote_that_does_not_answer_is_told_at_once() {
         said.iter().any(|line| line.contains(words))
     };
     eventually("nothing is said of it", || {
-        said(&bot, "`remote` and `git_config` in [bot]")
+        said(&bot, "`git_config` in [bot]")
     });
     // And so is why a job waits.
     bot.comment(&world, "alice", "OWNER", "@perfquilt run");
