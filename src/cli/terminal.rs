@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle, TermLike};
 
 use super::plain::{plain, plain_lines};
-use perfquilt_model::progress::{Progress, Step};
+use perfquilt_model::progress::{INTERIM_SECONDS, Progress, Step};
 use perfquilt_report::fit;
 
 /// Draws progress on standard error.
@@ -19,8 +19,8 @@ pub struct Terminal {
     last_interim: Mutex<Option<Instant>>,
 }
 
-/// The time between two interim lines in a log.
-const INTERIM_PERIOD: Duration = Duration::from_secs(60);
+/// The seconds between two interim lines in a log, unless [`INTERIM_SECONDS`] gives others.
+const INTERIM_PERIOD: u64 = 60;
 
 impl Terminal {
     /// Draws bars on a terminal of `columns` columns, or writes lines without a terminal; `quiet` hides everything
@@ -39,12 +39,15 @@ impl Terminal {
         }
     }
 
-    /// Returns whether an interim line is due: always on a terminal, else once in [`INTERIM_PERIOD`].
+    /// Returns whether an interim line is due: always on a terminal, else once in a period.
     fn is_interim_due(&self) -> bool {
         let Ok(mut last) = self.last_interim.lock() else {
             return true;
         };
-        let due = last.is_none_or(|last| last.elapsed() >= INTERIM_PERIOD);
+        let given = std::env::var(INTERIM_SECONDS).ok();
+        let seconds = given.and_then(|text| text.parse().ok());
+        let period = Duration::from_secs(seconds.unwrap_or(INTERIM_PERIOD));
+        let due = last.is_none_or(|last| last.elapsed() >= period);
         if due {
             *last = Some(Instant::now());
         }

@@ -11,6 +11,7 @@ use perfquilt_bench::sandbox::{LimitedProcess, ProcessEnd, Sandbox, supervise, t
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Config, Preset, SandboxMode, UntrustedPolicy};
 use perfquilt_model::error::{Error, Result};
+use perfquilt_model::progress::INTERIM_SECONDS;
 use perfquilt_system::git;
 use perfquilt_system::process::{self, Child, Sink};
 
@@ -240,6 +241,8 @@ pub(super) fn run(
     let (mut running, stderr): (Box<dyn LimitedProcess>, _) = match &job.sandbox {
         Some(sandbox) => {
             let sandbox = sandbox.clone().cpus(cpus.unwrap_or_default());
+            // The status shows the last line.
+            let sandbox = sandbox.env(INTERIM_SECONDS, "0");
             let sinks = (Sink::Null, Sink::Pipe);
             let mut inside = sandbox.start(tool, &words, &job.folder, sinks)?;
             let stderr = inside.take_stderr();
@@ -247,6 +250,7 @@ pub(super) fn run(
         }
         None => {
             let command = process::Command::new(tool).args(words);
+            let command = command.env(INTERIM_SECONDS, "0");
             let command = git::settings().fold(command, |of, (name, value)| of.env(name, value));
             let command = match cpus {
                 Some(cpus) => command.cpus(cpus),

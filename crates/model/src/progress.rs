@@ -1,5 +1,8 @@
 //! Progress reporting. The library never prints; the command line passes in a [`Progress`].
 
+/// The environment variable with the seconds between two interim lines in a log.
+pub const INTERIM_SECONDS: &str = "PERFQUILT_INTERIM_SECONDS";
+
 /// Receives progress reports of the library. Implementations print, draw a bar, or do nothing.
 pub trait Progress: Send + Sync {
     /// Starts a step called `name`; `total` is its size in the units that [`Step::update`] counts.
