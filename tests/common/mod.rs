@@ -201,7 +201,9 @@ impl TestEnvironment {
             .env("HOME", self.folder.path().join("home"))
             .env("XDG_CACHE_HOME", self.cache_home())
             .env("TMPDIR", self.folder.path().join("tmp"))
-            .env("GIT_CONFIG_SYSTEM", "/dev/null");
+            .env("GIT_CONFIG_SYSTEM", "/dev/null")
+            // Tests wait for blocks.
+            .env("PERFQUILT_INTERIM_SECONDS", "0");
         command
     }
 
