@@ -26,7 +26,7 @@ pub fn document(matrix: &Matrix) -> Document {
     }
     nodes.push(states.node());
     nodes.push(soft(
-        "Each state is that beside the current release's patch: *same* lines removed and added, *adapted* ones, or *missing* \
+        "Each state is that beside the current release's patch: the same lines removed and added, adapted ones, or missing \
          from the release's series. Effects are those on typical speed in the release's latest experiment, with 95 % intervals.",
     ));
     nodes.extend(list(details(matrix)));

@@ -77,7 +77,7 @@ fn figure(meter: Meter, estimate: f64, ends: Option<(f64, f64)>) -> String {
         Some((low, high)) if (high - percent) > 1.05 * (percent - low) => {
             format!(" [{low:+.digits$}, {high:+.digits$}]")
         }
-        Some((low, high)) => format!(" ± {:.digits$}", 0.5 * (high - low)),
+        Some((low, high)) => format!(" ± {:.digits$}", (high - percent).max(percent - low)),
         None => String::new(),
     };
     // Avoids a negative zero.
