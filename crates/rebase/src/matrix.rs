@@ -25,7 +25,7 @@ struct ReleaseLine {
 /// patch is unknown.
 pub fn matrix(ws: &Workspace, progress: &dyn Progress) -> Result<Matrix> {
     let main = Series::load(ws)?;
-    let (lines, notes) = release_lines(ws)?;
+    let lines = release_lines(ws)?;
     let mut patches: Vec<&Patch> = main.patches().iter().collect();
     for series in lines.iter().filter_map(|line| line.own.as_ref()) {
         let mut new: Vec<&Patch> = series.patches().iter().collect();
@@ -41,7 +41,7 @@ pub fn matrix(ws: &Workspace, progress: &dyn Progress) -> Result<Matrix> {
         schema: 1,
         releases: lines.iter().map(|line| line.name.clone()).collect(),
         patches: rows.collect(),
-        notes,
+        notes: Vec::new(),
     };
     for (place, line) in lines.iter().enumerate() {
         let series = line.own.as_ref().unwrap_or(&main);
@@ -49,7 +49,9 @@ pub fn matrix(ws: &Workspace, progress: &dyn Progress) -> Result<Matrix> {
         let found = |patch: &Patch| counterpart(&own, patch);
         let shares = line.own.is_none() && place > 0;
         let lacks = main.patches().iter().any(|patch| found(patch).is_none());
-        let moved = if (shares || lacks) && line.is_fetched && place > 0 {
+        let unfetched = [&lines[0], line].into_iter().find(|line| !line.is_fetched);
+        let asks = place > 0 && (lacks || shares && !main.patches().is_empty());
+        let moved = if asks && unfetched.is_none() {
             let to = line.version.clone();
             rebase(ws, &RebaseRequest { to, from: None }, progress)?
                 .report
@@ -66,6 +68,13 @@ pub fn matrix(ws: &Workspace, progress: &dyn Progress) -> Result<Matrix> {
                 },
                 shared => of_moved(moved.get(index), shared),
             };
+            let is_unknown = cell.state == PatchState::Unknown;
+            if let Some(ReleaseLine { name, version, .. }) = unfetched.filter(|_| is_unknown) {
+                let note = format!("{name} is not fetched: `perfquilt upstream fetch {version}`");
+                if !matrix.notes.contains(&note) {
+                    matrix.notes.push(note);
+                }
+            }
             if cell.state == PatchState::Missing && index < main.patches().len() {
                 matrix.notes.push(format!(
                     "{} lacks {}, which applies there: was it dropped by mistake?",
@@ -78,8 +87,8 @@ pub fn matrix(ws: &Workspace, progress: &dyn Progress) -> Result<Matrix> {
     Ok(matrix)
 }
 
-/// Returns the releases, the current one first, and a sentence about those that are not fetched.
-fn release_lines(ws: &Workspace) -> Result<(Vec<ReleaseLine>, Vec<String>)> {
+/// Returns the releases, the current one first.
+fn release_lines(ws: &Workspace) -> Result<Vec<ReleaseLine>> {
     let mut releases = upstream::list(ws)?;
     releases.sort_by_key(|release| !release.current);
     let shared = ws.config.series_of(None)?.file;
@@ -98,15 +107,7 @@ fn release_lines(ws: &Workspace) -> Result<(Vec<ReleaseLine>, Vec<String>)> {
             version: release.version,
         });
     }
-    let missing = lines.iter().filter(|line| !line.is_fetched);
-    let notes = missing.map(|line| {
-        format!(
-            "{} is not fetched: `perfquilt upstream fetch {}`",
-            line.name, line.version
-        )
-    });
-    let notes = notes.collect();
-    Ok((lines, notes))
+    Ok(lines)
 }
 
 /// Returns the patch that another series has in place of `patch`: the one of its name, else the only one of its title.
