@@ -92,7 +92,6 @@ fn a_profile_waits_for_its_turn() {
     let first = profile();
     assert_eq!(first.code, Some(0), "{}", first.stderr);
     let note = "another perfquilt measures on this machine";
-    assert!(!first.stderr.contains(note), "{}", first.stderr);
     let entries = std::fs::read_dir(environment.cache()).unwrap();
     let mut paths = entries.map(|entry| entry.unwrap().path());
     let lock = paths.find(|path| path.to_string_lossy().contains("/measuring-"));
