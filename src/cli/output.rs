@@ -97,10 +97,7 @@ impl Output {
 
     /// Prints `value` as one JSON document on standard output.
     pub fn print_json(&self, value: &impl Serialize) -> Result<()> {
-        let mut text = serde_json::to_string_pretty(value)
-            .map_err(|error| Error::internal(format!("cannot write JSON: {error}")))?;
-        text.push('\n');
-        self.print(&text)
+        self.print(&json(value)?)
     }
 
     /// Prints a result: as the JSON document, if that is requested, or as the text.
@@ -206,6 +203,12 @@ pub fn size(bytes: u64) -> String {
     } else {
         format!("{value:.1} {unit}")
     }
+}
+
+/// Returns `value` as one JSON document.
+pub fn json(value: &impl Serialize) -> Result<String> {
+    let text = serde_json::to_string_pretty(value);
+    Ok(text.map_err(|error| Error::internal(format!("cannot write JSON: {error}")))? + "\n")
 }
 
 #[cfg(test)]

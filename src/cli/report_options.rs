@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::Context;
 use super::choices::{self, ReportFormat};
+use super::output::json;
 use super::output_file::{deliver, refuse_overwrite, writable};
 use super::pager::PagerStart;
 use perfquilt_config::workspace::Workspace;
@@ -281,9 +282,7 @@ impl DocumentOptions {
         value: &impl Serialize,
     ) -> Result<()> {
         let text = match format {
-            DocumentFormat::Terminal => {
-                document.terminal(context.output.width(), context.output.color())
-            }
+            DocumentFormat::Terminal => context.output.terminal(document),
             DocumentFormat::Markdown => document.markdown(),
             DocumentFormat::Html => document.html()?,
             DocumentFormat::Json => json(value)?,
@@ -293,11 +292,6 @@ impl DocumentOptions {
         }
         deliver(context, self.output(), &text)
     }
-}
-
-fn json(value: &impl Serialize) -> Result<String> {
-    let text = serde_json::to_string_pretty(value);
-    Ok(text.map_err(|error| Error::internal(format!("cannot write JSON: {error}")))? + "\n")
 }
 
 /// A result that ends the program with an exit code of its own.

@@ -1,7 +1,7 @@
 //! Shows progress on standard error: one bar per running step on a terminal, lines otherwise.
 
 use std::io::Write;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle, TermLike};
@@ -15,12 +15,18 @@ pub struct Terminal {
     bars: MultiProgress,
     columns: Option<usize>,
     quiet: bool,
-    /// When a log received the last interim line.
+    /// The time between two interim lines: none on a terminal.
+    interim_period: Duration,
+    /// When the last interim line was written.
     last_interim: Mutex<Option<Instant>>,
 }
 
-/// The seconds between two interim lines in a log, unless [`INTERIM_SECONDS`] gives others.
-const INTERIM_PERIOD: u64 = 60;
+/// Returns the time between two interim lines in a log: a minute, unless [`INTERIM_SECONDS`] gives another.
+fn log_period() -> Duration {
+    let given = std::env::var(INTERIM_SECONDS).ok();
+    let seconds = given.and_then(|text| text.parse().ok());
+    Duration::from_secs(seconds.unwrap_or(60))
+}
 
 impl Terminal {
     /// Draws bars on a terminal of `columns` columns, or writes lines without a terminal; `quiet` hides everything
@@ -35,23 +41,12 @@ impl Terminal {
             bars: MultiProgress::with_draw_target(target),
             columns,
             quiet,
+            interim_period: match columns {
+                Some(_) => Duration::ZERO,
+                None => log_period(),
+            },
             last_interim: Mutex::new(None),
         }
-    }
-
-    /// Returns whether an interim line is due: always on a terminal, else once in a period.
-    fn is_interim_due(&self) -> bool {
-        let Ok(mut last) = self.last_interim.lock() else {
-            return true;
-        };
-        let given = std::env::var(INTERIM_SECONDS).ok();
-        let seconds = given.and_then(|text| text.parse().ok());
-        let period = Duration::from_secs(seconds.unwrap_or(INTERIM_PERIOD));
-        let due = last.is_none_or(|last| last.elapsed() >= period);
-        if due {
-            *last = Some(Instant::now());
-        }
-        due || self.columns.is_some()
     }
 
     /// Writes one or several lines on standard error without tearing a bar.
@@ -179,7 +174,10 @@ impl Progress for Terminal {
     }
 
     fn interim(&self, line: &str) {
-        if self.is_interim_due() {
+        let last = self.last_interim.lock();
+        let mut last = last.unwrap_or_else(PoisonError::into_inner);
+        if last.is_none_or(|last| last.elapsed() >= self.interim_period) {
+            *last = Some(Instant::now());
             self.note(line);
         }
     }

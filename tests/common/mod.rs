@@ -355,16 +355,13 @@ pub fn copy(from: &Path, to: &Path) {
 
 /// Runs a program that must not need our environment.
 pub fn run_in(dir: &Path, program: &str, args: &[&str]) -> perfquilt_system::process::Output {
-    perfquilt_system::process::Command::new(program)
+    let command = perfquilt_system::process::Command::new(program)
         .args(args)
         .directory(dir)
-        .env("GIT_CONFIG_GLOBAL", "/dev/null")
-        .env("GIT_CONFIG_NOSYSTEM", "1")
-        .env("GIT_AUTHOR_NAME", "t")
-        .env("GIT_AUTHOR_EMAIL", "t@example.org")
-        .env("GIT_COMMITTER_NAME", "t")
-        .env("GIT_COMMITTER_EMAIL", "t@example.org")
-        .env("QUILT_PATCHES", "patches")
+        .env("QUILT_PATCHES", "patches");
+    let settings = perfquilt_testkit::GIT_ENVIRONMENT.into_iter();
+    settings
+        .fold(command, |command, (name, value)| command.env(name, value))
         .run()
         .unwrap()
 }

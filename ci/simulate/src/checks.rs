@@ -153,7 +153,7 @@ pub(super) fn share_of(wrong: usize, all: usize) -> Hits {
     (u32::try_from(parts).unwrap_or(PARTS), PARTS)
 }
 
-/// Returns one hit of one if the experiment has what is asked for.
+/// Returns the hits of a single experiment: one of one, or none.
 pub(super) fn hit(is_hit: bool) -> Hits {
     (u32::from(is_hit), 1)
 }
@@ -205,7 +205,7 @@ impl Row {
         }
     }
 
-    /// Answers what is asked for each of some patches.
+    /// Counts the patches of [`Row::of`] for which the answer is yes.
     fn asked_of_patches(&self, experiment: &Experiment, found: &Attribution, meter: Meter) -> Hits {
         let patches = found
             .patches

@@ -431,8 +431,8 @@ impl Disturbance {
     }
 }
 
-/// Blocks of which each takes the lane that is free first, for 0.5 to 1.5 units of time. A server is disturbed anew every
-/// twentieth of a unit, on all lanes alike, which is half of the variance of a block of one unit.
+/// Blocks on lanes: each block takes the first free lane, for 0.5 to 1.5 units of time. A new disturbance of each server begins
+/// every twentieth of a unit, on all lanes alike; it makes half of the variance of a block of one unit.
 #[derive(Debug, Clone, Copy, Deserialize)]
 pub(super) struct Beside {
     lanes: usize,

@@ -45,7 +45,7 @@ pub(super) enum Session {
     Releases(u32),
 }
 
-/// Answers what is asked of an experiment.
+/// Counts the hits of an experiment.
 type Asked<'a> = dyn Fn(&Experiment, &Attribution) -> Hits + 'a;
 
 impl Session {

@@ -145,7 +145,7 @@ impl Bot {
     /// Writes a comment. If its results cannot be judged, the comment says so.
     ///
     /// # Errors
-    /// [`Kind::Interrupted`] also when it is to be written in `haste`, and judging its results takes longer than [`HASTE`].
+    /// [`Kind::Interrupted`] also when judging takes longer than [`HASTE`] and `haste` is set.
     pub(super) fn write_comment(&self, about: CommentQuestion, haste: bool) -> Result<Comment> {
         let _alone = if haste {
             None

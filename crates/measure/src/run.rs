@@ -287,7 +287,7 @@ impl MeasuredRun {
     }
 }
 
-/// The main job: what is measured, with which settings, and who is told.
+/// A run of the series: its settings, and the receiver of its progress.
 #[derive(Clone, Copy)]
 pub struct RunJob<'a> {
     /// The workspace.

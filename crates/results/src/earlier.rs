@@ -18,9 +18,7 @@ pub(crate) fn with_correlation(
     id: ExperimentId,
     mut supplement: Supplement,
 ) -> Result<Supplement> {
-    let mut timed = supplement.planned.iter().filter(|of| of.meter.is_timed());
-    let most = timed.clone().map(|of| of.all_blocks()).max();
-    if timed.next().is_none() || most.is_some_and(|most| most >= ENOUGH_BLOCKS) {
+    if !has_few_blocks(&supplement) {
         return Ok(supplement);
     }
     let class = |header: &ExperimentHeader| {
@@ -32,8 +30,12 @@ pub(crate) fn with_correlation(
     let earlier = listed.filter(|of| is_earlier(&of.id) && class(&of.header) == own);
     let mut judged = Vec::new();
     for of in earlier.take(MOST_EXPERIMENTS) {
-        let (header, observations) = store.load(of.id)?;
         let known = store.supplement(of.id)?;
+        // Its own correlation is no better known.
+        if has_few_blocks(&known) {
+            continue;
+        }
+        let (header, observations) = store.load(of.id)?;
         let margin = &Meter::default_margin;
         judged.push(attribute_with(&header, &observations, &known, margin)?);
     }
@@ -45,6 +47,13 @@ pub(crate) fn with_correlation(
         supplement.earlier_correlation = Some(correlation);
     }
     Ok(supplement)
+}
+
+/// Whether fewer timed blocks are planned than tell how much they resemble each other.
+fn has_few_blocks(of: &Supplement) -> bool {
+    let timed = of.planned.iter().filter(|plan| plan.meter.is_timed());
+    let most = timed.map(|plan| plan.all_blocks()).max();
+    most.is_some_and(|most| most < ENOUGH_BLOCKS)
 }
 
 #[cfg(test)]

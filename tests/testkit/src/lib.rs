@@ -24,6 +24,16 @@ pub fn eventually(mut condition: impl FnMut() -> bool) -> bool {
     }
 }
 
+/// The environment of a git that reads no settings of user and machine, and commits as the author `t`.
+pub const GIT_ENVIRONMENT: [(&str, &str); 6] = [
+    ("GIT_CONFIG_GLOBAL", "/dev/null"),
+    ("GIT_CONFIG_NOSYSTEM", "1"),
+    ("GIT_AUTHOR_NAME", "t"),
+    ("GIT_AUTHOR_EMAIL", "t@example.org"),
+    ("GIT_COMMITTER_NAME", "t"),
+    ("GIT_COMMITTER_EMAIL", "t@example.org"),
+];
+
 /// Runs git in `folder` as the author `t`, without the settings of user and machine, and returns its output.
 ///
 /// # Panics
@@ -34,12 +44,7 @@ pub fn git(folder: &Path, args: &[&str]) -> String {
         .args(args)
         .env_clear()
         .env("PATH", std::env::var_os("PATH").unwrap())
-        .env("GIT_CONFIG_GLOBAL", "/dev/null")
-        .env("GIT_CONFIG_NOSYSTEM", "1")
-        .env("GIT_AUTHOR_NAME", "t")
-        .env("GIT_AUTHOR_EMAIL", "t@example.org")
-        .env("GIT_COMMITTER_NAME", "t")
-        .env("GIT_COMMITTER_EMAIL", "t@example.org")
+        .envs(GIT_ENVIRONMENT)
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout);

@@ -1078,8 +1078,8 @@ fn never_continued(workload: &str, what: &str, client: &Error) -> Error {
     .hint("send it SIGCONT (`kill -CONT`), end the debugger, or thaw its control group; then run the same command again")
 }
 
-/// Returns the servers that have ended, or of which something runs without its first process, with the reason: clients are
-/// served by what is left, too. The `failure` of a client gets what the others' logs say.
+/// Returns the servers that have ended, with the reason, and those that lost their first process: their other processes still
+/// serve clients. Explains the `failure` of a client by what its server says.
 fn ended(
     servers: &mut [(Point, Running)],
     mut failure: Option<&mut ClientFailure>,
