@@ -294,7 +294,7 @@ fn the_example_of_a_forge_keeps_one_comment() {
         fail_on_regression: false,
         fail_on_inconclusive: false,
     };
-    let error = Error::build("patch 3 does not compile");
+    let error = Error::build_failed("patch 3 does not compile");
     let failures = [Failure::new(&error, None)];
     let notice = Notice {
         failures: &failures,

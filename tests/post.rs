@@ -851,7 +851,7 @@ fn a_failure_is_a_comment_too() {
         ..Target::default()
     };
     let found = client.find(&target).unwrap();
-    let error = Error::series("patch 2 (0002-@octocat.patch) does not apply: hunk 1 of a.c");
+    let error = Error::patch_syntax("patch 2 (0002-@octocat.patch) does not apply: hunk 1 of a.c");
     let notice = Notice {
         failures: &[Failure::new(&error, None)],
         ..Notice::default()

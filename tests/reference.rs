@@ -1,5 +1,5 @@
 //! The lists and tables of `docs/reference.md` that the code decides: configuration keys from the types that read them, with their
-//! comments and defaults, exit codes and meters. They stand between a comment that names their source (further structures are
+//! comments and defaults, exit codes, codes of errors and meters. They stand between a comment that names their source (further structures are
 //! those that its keys hold) and `<!-- end -->`. To rewrite them: `UPDATE_REFERENCE=1 cargo test --test integration reference`.
 
 use std::collections::BTreeMap;
@@ -7,6 +7,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use crate::common::documents::root;
+use perfquilt_model::error::code::ALL;
 use perfquilt_model::observation::Meter;
 use regex::Regex;
 use syn::{Attribute, Expr, Field, Fields, Item, Lit, Stmt, Type};
@@ -406,6 +407,16 @@ fn exit_codes() -> String {
     out
 }
 
+fn error_codes() -> String {
+    let mut out = String::from("| code | exit | error | meaning |\n|---|--:|---|---|\n");
+    for code in ALL {
+        let meaning = code.meaning.replace('\n', "");
+        let (exit, title) = (code.kind.exit_code(), code.title);
+        writeln!(out, "| {code} | {exit} | {title} | {} |", meaning.trim()).unwrap();
+    }
+    out
+}
+
 fn meters() -> String {
     let mut out =
         String::from("| meter | unit | blocks | margin | meaning |\n|---|---|---|--:|---|\n");
@@ -435,6 +446,7 @@ fn generated_tables_are_those_of_the_code() {
         let source = &found["source"];
         let table = match source.split(' ').collect::<Vec<_>>()[..] {
             ["exit", _] => exit_codes(),
+            ["error", _] => error_codes(),
             ["meters"] => meters(),
             ["keys:", path, name, ref nested @ ..] => keys(path, name, nested, &sources),
             _ => unreachable!("{source}"),

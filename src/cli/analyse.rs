@@ -45,7 +45,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let required = arguments.report.format(context)?.0.required_input;
     let all = || std::iter::once(&arguments.file).chain(&arguments.further);
     if all().filter(|path| *path == Path::new("-")).count() > 1 {
-        return Err(Error::usage("standard input can be given only once"));
+        return Err(Error::arguments("standard input can be given only once"));
     }
     let input = analyse::open(&arguments.file)?;
     arguments.report.check(context)?;
@@ -62,7 +62,9 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         return Err(import::unknown(&arguments.file, &head));
     }
     if foreign.is_none() && !arguments.further.is_empty() && sql_bench::is_table(&head) {
-        return Err(Error::usage("tables of sql-bench results come in one file"));
+        return Err(Error::arguments(
+            "tables of sql-bench results come in one file",
+        ));
     }
     let (file, recorded) = if let Some(foreign) = foreign {
         let mut inputs = vec![(arguments.file.clone(), input)];
@@ -108,7 +110,7 @@ fn further_input(first: &Path, head: &[u8], path: &Path) -> Result<Box<dyn BufRe
     if let (Some(format), Some(own)) = (format_name(head), format_name(&own_head))
         && format != own
     {
-        return Err(Error::usage(format!(
+        return Err(Error::arguments(format!(
             "the files have different formats: {} is {format}, {} is {own}",
             first.display(),
             path.display()

@@ -246,16 +246,17 @@ impl ComparisonOptions {
         let recipe = recipe.filter(|recipe| *recipe != preset.recipe);
         let mut preset = with_recipe(ws, preset, recipe.as_deref())?;
         preset.on = self.on.clone().or(preset.on);
-        let workload =
-            match (&self.workload, preset.workloads.as_slice()) {
-                (Some(name), _) => ws.config.workload(name)?.name.clone(),
-                (None, [only]) => only.clone(),
-                (None, several) => {
-                    return Err(Error::usage("a bisection needs exactly one workload").hint(
+        let workload = match (&self.workload, preset.workloads.as_slice()) {
+            (Some(name), _) => ws.config.workload(name)?.name.clone(),
+            (None, [only]) => only.clone(),
+            (None, several) => {
+                return Err(
+                    Error::bisection_question("a bisection needs exactly one workload").hint(
                         format!("choose one with --workload: {}", several.join(", ")),
-                    ));
-                }
-            };
+                    ),
+                );
+            }
+        };
         Ok(BisectRequest {
             workload,
             meter: self.meter,
@@ -360,8 +361,9 @@ fn classify_commit(context: &Context, step: &Step) -> u8 {
     let found = fresh.workspace(context).and_then(|ws| {
         let request = step.search.request(&ws)?;
         let progress = context.output.progress();
-        let here = std::env::current_dir()
-            .map_err(|error| Error::usage(format!("there is no current folder: {error}")))?;
+        let here = std::env::current_dir().map_err(|error| {
+            Error::bisection_question(format!("there is no current folder: {error}"))
+        })?;
         let states = CommitsHere::new(&ws, &here, (&step.good, &step.bad), progress)?;
         let found = side(&ws, &states, &request, progress)?;
         states.check_unmoved()?;
@@ -431,10 +433,10 @@ fn search_series(
     let version = options.release.as_deref();
     let prepared = prepare(ws, version, progress)?;
     if prepared.series.patches().is_empty() {
-        return Err(
-            Error::usage("the series has no patches, so there is nothing to bisect")
-                .hint("`perfquilt import SOURCE` imports patches"),
-        );
+        return Err(Error::series_empty(
+            "the series has no patches, so there is nothing to bisect",
+        )
+        .hint("`perfquilt import SOURCE` imports patches"));
     }
     let states = SeriesRevisions::new(&prepared, version, options.good, options.bad)?;
     let mut finished = bisect(ws, &states, &request, progress)?;
@@ -544,11 +546,12 @@ fn list(context: &Context, sessions: &Sessions) -> Result<()> {
 
 fn replay_log(context: &Context, replay: &Replay) -> Result<()> {
     let text = if replay.file.as_os_str() == "-" {
-        std::io::read_to_string(std::io::stdin())
-            .map_err(|error| Error::usage(format!("cannot read standard input: {error}")))?
+        std::io::read_to_string(std::io::stdin()).map_err(|error| {
+            Error::input_unreadable(format!("cannot read standard input: {error}"))
+        })?
     } else {
         std::fs::read_to_string(&replay.file).map_err(|error| {
-            Error::usage(format!("cannot read {}: {error}", replay.file.display()))
+            Error::input_unreadable(format!("cannot read {}: {error}", replay.file.display()))
         })?
     };
     let session = require_object(text.as_bytes(), "the log of a bisection")
@@ -579,9 +582,6 @@ fn require_decision(outcome: &BisectOutcome) -> Result<()> {
 }
 
 fn undecided() -> Error {
-    Error::new(
-        Kind::Inconclusive,
-        "undecided within the allowed number of blocks",
-    )
-    .hint("`--blocks` allows more, a larger `--size` needs fewer")
+    Error::undecided("undecided within the allowed number of blocks")
+        .hint("`--blocks` allows more, a larger `--size` needs fewer")
 }

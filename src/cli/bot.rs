@@ -57,16 +57,18 @@ pub fn run(context: &Context, command: &Command) -> Result<()> {
     let workspace = context.workspace()?;
     let config = workspace.config.clone();
     if config.bot.repository.is_empty() {
-        return Err(Error::usage("no repository is configured for the bot")
-            .at(perfquilt_config::CONFIG_FILE, None)
-            .hint("add a section [bot] with `repository = \"OWNER/NAME\"`"));
+        return Err(
+            Error::section_missing("no repository is configured for the bot")
+                .at(perfquilt_config::CONFIG_FILE, None)
+                .hint("add a section [bot] with `repository = \"OWNER/NAME\"`"),
+        );
     }
     let repository: Repository = config.bot.repository.parse()?;
     check_processors(&config.bot)?;
     use_git_settings(&workspace)?;
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let secret = variable("PERFQUILT_WEBHOOK_SECRET").ok_or_else(|| {
-        Error::usage("PERFQUILT_WEBHOOK_SECRET is not set")
+        Error::bot_settings("PERFQUILT_WEBHOOK_SECRET is not set")
             .hint("`openssl rand -hex 32` makes one; give GitHub the same")
     })?;
     let api = api_address(arguments.api_url.as_deref(), &variable)?;

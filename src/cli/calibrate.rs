@@ -56,7 +56,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         progress.warn("`--real` is what `calibrate` does: leave it out");
     }
     if arguments.repeats == 0 || arguments.copies == 0 {
-        return Err(Error::usage("--repeats and --copies are at least 1"));
+        return Err(Error::arguments("--repeats and --copies are at least 1"));
     }
     let ws = arguments.fresh.workspace(context)?;
     let preset = ws.config.preset(&arguments.preset)?.clone();
@@ -83,7 +83,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         let fault = format!(
             "{claims} of {repeats} experiments claim a difference between copies of the same server, more than chance explains"
         );
-        return Err(Error::new(Kind::Inconclusive, fault));
+        return Err(Error::calibration(fault));
     }
     Ok(())
 }

@@ -42,7 +42,7 @@ fn shells() -> impl TypedValueParser<Value = String> {
 /// Prints the completion script of a shell.
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     if context.output.json() {
-        return Err(Error::usage("a completion script has no JSON form"));
+        return Err(Error::arguments("a completion script has no JSON form"));
     }
     let mut script = Vec::new();
     if let Some(shell) = Shells::builtins().completer(&arguments.shell) {

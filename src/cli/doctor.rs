@@ -61,7 +61,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let checks = match (&arguments.on, &workspace) {
         (Some(on), Some(workspace)) => cluster_checks(context, workspace, on),
         (Some(_), None) => {
-            return Err(Error::usage(
+            return Err(Error::doctor(
                 "`--on` needs a workspace, whose [cluster] it checks",
             ));
         }
@@ -70,7 +70,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let protections = match (&workspace, arguments.bot) {
         (Some(workspace), true) => bot_protections(workspace),
         (None, true) => {
-            return Err(Error::usage(
+            return Err(Error::doctor(
                 "`--bot` needs the workspace that the bot serves",
             ));
         }
@@ -90,11 +90,11 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         );
     }
     if let Some(failed) = checks.iter().find(|check| !check.ok) {
-        return Err(Error::usage(format!("{}: {}", failed.what, failed.found)));
+        return Err(Error::doctor(format!("{}: {}", failed.what, failed.found)));
     }
     match examination.missing().as_slice() {
         [] => Ok(()),
-        missing => Err(Error::usage(format!("missing: {}", missing.join(", ")))),
+        missing => Err(Error::doctor(format!("missing: {}", missing.join(", ")))),
     }
 }
 

@@ -39,7 +39,7 @@ pub fn run(context: &Context, args: &Export) -> Result<()> {
     let release = &prepared.release;
     std::fs::create_dir_all(&args.target).map_err(|error| match error.kind() {
         std::io::ErrorKind::StorageFull => Error::io("create", &args.target, &error),
-        _ => Error::usage(format!("cannot create {}: {error}", args.target.display()))
+        _ => Error::output(format!("cannot create {}: {error}", args.target.display()))
             .hint("name a folder that can be created"),
     })?;
     let files = stack::export(&ws.object_store(), &tree, &args.target, progress)?;
@@ -61,13 +61,13 @@ fn refuse_unless_empty(directory: &std::path::Path) -> Result<()> {
         Ok(mut entries) => match entries.next() {
             None => Ok(()),
             Some(_) => Err(
-                Error::usage(format!("{} is not empty", directory.display()))
+                Error::folder_taken(format!("{} is not empty", directory.display()))
                     .hint("name a new folder, or empty this one first"),
             ),
         },
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
         Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {
-            Err(Error::usage(format!("{} is a file", directory.display())))
+            Err(Error::output(format!("{} is a file", directory.display())))
         }
         Err(error) => Err(Error::io("read", directory, &error)),
     }

@@ -119,7 +119,7 @@ fn keep_patch(history: &mut History, text: &str) -> Result<()> {
             return Err(fault.details(["`perfquilt history OLD NEW` compares two experiments"]));
         }
         (None, several) => {
-            let fault = Error::usage(format!("\"{text}\" matches several patches"));
+            let fault = Error::patch_unknown(format!("\"{text}\" matches several patches"));
             let names = several.iter().take(10).copied();
             return Err(fault.details(names).hint("give more of the name"));
         }
@@ -210,7 +210,8 @@ fn read(ws: Option<&Workspace>, name: &str) -> Result<Attribution> {
         let id = store.find(name)?;
         analyse::stored(&store, id)?
     } else {
-        let fault = Error::usage(format!("there is no file `{name}`, and no workspace here"));
+        let fault =
+            Error::no_workspace(format!("there is no file `{name}`, and no workspace here"));
         return Err(fault.hint("give two observation files, or `-C DIR` for a workspace"));
     };
     analyse::attribution(&file, &margin)

@@ -126,7 +126,7 @@ pub fn run(context: &Context, args: &Lint) -> Result<()> {
     };
     context.output.result(&json, text)?;
     if errors > 0 || (args.strict && warnings > 0) {
-        return Err(Error::series(format!(
+        return Err(Error::lint(format!(
             "{} and {}",
             counted(errors, "error", "errors"),
             counted(warnings, "warning", "warnings")
@@ -135,7 +135,7 @@ pub fn run(context: &Context, args: &Lint) -> Result<()> {
     match not_fetched {
         Some(release) if args.strict => {
             let fault = format!("whether the patches apply {}", unchecked(&release));
-            Err(Error::series(fault).hint(FETCH))
+            Err(Error::lint(fault).hint(FETCH))
         }
         _ => Ok(()),
     }

@@ -25,7 +25,7 @@ pub fn run(context: &Context, arguments: &Arguments, mut command: clap::Command)
     command.build();
     let Some(folder) = &arguments.output else {
         if context.output.json() {
-            return Err(Error::usage("a manual page has no JSON form"));
+            return Err(Error::arguments("a manual page has no JSON form"));
         }
         return context.output.print(&page(&command, "perfquilt")?);
     };
@@ -55,7 +55,7 @@ fn not_created(folder: &Path, error: &std::io::Error) -> Error {
             _ => return Error::io("create", folder, error),
         },
     };
-    Error::usage(cause).hint("`--output DIR` names the folder for the pages, one per command")
+    Error::arguments(cause).hint("`--output DIR` names the folder for the pages, one per command")
 }
 
 /// Writes the page of `command`, called `name`, and those of its subcommands; returns the number of pages.

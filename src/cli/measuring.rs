@@ -94,7 +94,7 @@ impl MeasuringOptions {
         match self.resolution {
             Some(0.0) => (preset.resolution, preset.min_blocks) = (None, None),
             Some(resolution) => match width_fault("--resolution", resolution) {
-                Some(fault) => return Err(Error::usage(fault)),
+                Some(fault) => return Err(Error::arguments(fault)),
                 None => preset.resolution = Some(resolution),
             },
             None => {}
@@ -197,7 +197,7 @@ impl FreshOption {
 pub fn with_blocks(mut preset: Preset, blocks: Option<u32>) -> Result<Preset> {
     if let Some(blocks) = blocks {
         if blocks < 2 {
-            return Err(Error::usage("an interval needs at least 2 blocks"));
+            return Err(Error::arguments("an interval needs at least 2 blocks"));
         }
         preset.blocks = blocks;
         preset.min_blocks = preset.min_blocks.map(|least| least.min(blocks));

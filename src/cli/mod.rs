@@ -10,6 +10,7 @@ mod clean;
 mod completions;
 mod doctor;
 mod edit;
+mod explain;
 mod export;
 mod history;
 mod import;
@@ -133,6 +134,8 @@ enum Command {
     Matrix(matrix::Arguments),
     /// Report on an observation file from any source
     Analyse(analyse::Arguments),
+    /// Say what an error's code means
+    Explain(explain::Arguments),
     /// Compare two servers function by function
     Profile(profile::Arguments),
     /// Find the patch or upstream commit that made a workload slower
@@ -463,6 +466,7 @@ fn dispatch(context: &Context, command: Option<Command>) -> Result<ExitCode> {
         Command::Report(arguments) => report::run(context, &arguments),
         Command::History(arguments) => history::run(context, &arguments),
         Command::Matrix(arguments) => matrix::run(context, &arguments),
+        Command::Explain(arguments) => explain::run(context, &arguments),
         Command::Compare(arguments) => {
             renamed(context, "compare", "history OLD NEW");
             history::run(context, &arguments)

@@ -9,7 +9,7 @@ use super::Global;
 use super::pager::{self, PagerStart};
 use super::plain::plain;
 use super::terminal::Terminal;
-use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::error::{Error, Kind, Result, code};
 use perfquilt_model::progress::Progress;
 use perfquilt_report::{Document, fit_end, width};
 
@@ -76,7 +76,7 @@ impl Output {
         let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
         match written {
             Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-                Err(Error::internal(format!("cannot write the result: {error}")))
+                Err(code::FILE.error(format!("cannot write the result: {error}")))
             }
             _ => Ok(()),
         }
@@ -109,15 +109,14 @@ impl Output {
         }
     }
 
-    /// Prints an error as `error: LOCATION: MESSAGE`, its details and `hint: …`.
+    /// Prints an error as `error: LOCATION: MESSAGE [CODE]`, its details and `hint: …`.
     pub fn error(&self, error: &Error) {
-        let word = if error.kind() == Kind::Interrupted {
-            String::new()
+        let text = plain(&error.to_string());
+        self.terminal.line(&if error.kind() == Kind::Interrupted {
+            text
         } else {
-            "error: ".to_owned()
-        };
-        self.terminal
-            .line(&format!("{word}{}", plain(&error.to_string())));
+            format!("error: {text} [{}]", error.code())
+        });
         for line in error.detail_lines() {
             self.terminal.line(&format!("  {}", plain(line)));
         }
@@ -208,7 +207,7 @@ pub fn size(bytes: u64) -> String {
 /// Returns `value` as one JSON document.
 pub fn json(value: &impl Serialize) -> Result<String> {
     let text = serde_json::to_string_pretty(value);
-    Ok(text.map_err(|error| Error::internal(format!("cannot write JSON: {error}")))? + "\n")
+    Ok(text.map_err(|error| code::INTERNAL.error(format!("cannot write JSON: {error}")))? + "\n")
 }
 
 #[cfg(test)]

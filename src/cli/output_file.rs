@@ -34,7 +34,7 @@ pub fn write(file: &Path, bytes: &[u8]) -> Result<()> {
 
 /// Checks that `file` can be written, before any work is done for it.
 pub fn writable(file: &Path) -> Result<()> {
-    let refused = |why: &str| Error::usage(format!("cannot write {}: {why}", file.display()));
+    let refused = |why: &str| Error::output(format!("cannot write {}: {why}", file.display()));
     let folder = folder_of(file);
     if file.is_dir() {
         return Err(refused("it is a folder"));
@@ -71,7 +71,7 @@ pub fn refuse_overwrite(
     {
         Some(output) => {
             let fault = format!("the {what} would overwrite one of its input files");
-            Err(Error::usage(fault).at(output, None))
+            Err(Error::output(fault).at(output, None))
         }
         None => Ok(()),
     }

@@ -128,7 +128,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         return print_comment(context, &posting, &notice);
     }
     let repository = target.repository.clone().ok_or_else(|| {
-        Error::usage("no repository is given")
+        Error::arguments("no repository is given")
             .hint("name it with `--repo OWNER/NAME`; in a workflow, GITHUB_REPOSITORY has it")
     })?;
     let api = api_address(arguments.api_url.as_deref(), &variable)?;
@@ -254,7 +254,7 @@ impl Material {
             return assumed();
         };
         let refused = |why: String| {
-            Err(Error::usage(why).hint("`--head COMMIT` names the commit that was measured"))
+            Err(Error::arguments(why).hint("`--head COMMIT` names the commit that was measured"))
         };
         let header = store.header(*id)?;
         if header.base.is_some() {
@@ -292,9 +292,9 @@ fn find_attribution(what: Option<&str>, ws: Option<&Workspace>) -> Result<Attrib
     }
     let Some(ws) = ws else {
         return Err(match what {
-            Some(what) => Error::usage(format!("there is no file or folder `{what}`"))
+            Some(what) => Error::arguments(format!("there is no file or folder `{what}`"))
                 .hint("an experiment's name needs a workspace: `perfquilt -C DIR post …`"),
-            None => Error::usage("there is no workspace here, and no file is given")
+            None => Error::no_workspace("there is no workspace here, and no file is given")
                 .hint("`perfquilt post FOLDER` posts what `perfquilt run --outcome FOLDER` wrote"),
         });
     };
@@ -309,7 +309,7 @@ fn read_attribution(path: &Path, ws: Option<&Workspace>) -> Result<Attribution> 
 
 fn read(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).map_err(|error| {
-        Error::usage(format!(
+        Error::event(format!(
             "cannot read the workflow's event {}: {error}",
             path.display()
         ))

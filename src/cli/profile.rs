@@ -105,7 +105,7 @@ impl Arguments {
             (None, None) => None,
         };
         match (source, calls) {
-            (CostSource::Perf(_), Some(option)) => Err(Error::usage(format!(
+            (CostSource::Perf(_), Some(option)) => Err(Error::arguments(format!(
                 "`{option}` needs a call graph, which perf samples do not have"
             ))
             .hint("`--source callgrind` records one, where valgrind is installed")),
@@ -153,12 +153,16 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let recipe = match (&arguments.recipe, quick) {
         (Some(recipe), _) => recipe.as_str(),
         (None, Some(preset)) => preset.recipe.as_str(),
-        (None, None) => return Err(Error::usage("no preset is configured: --recipe is needed")),
+        (None, None) => {
+            return Err(Error::arguments(
+                "no preset is configured: --recipe is needed",
+            ));
+        }
     };
     let name = match (&arguments.workload, quick.and_then(|p| p.workloads.first())) {
         (Some(name), _) | (None, Some(name)) => name,
         (None, None) => {
-            return Err(Error::usage(
+            return Err(Error::arguments(
                 "no preset is configured: --workload is needed",
             ));
         }
@@ -332,7 +336,7 @@ fn function<'a>(difference: &'a ProfileDifference, name: &str) -> Result<&'a str
     let nearest = names()
         .map(|known| (strsim::jaro_winkler(known, name), known))
         .max_by(|a, b| a.0.total_cmp(&b.0));
-    let error = Error::usage(format!("the function `{name}` did not run"));
+    let error = Error::arguments(format!("the function `{name}` did not run"));
     Err(match nearest {
         Some((similarity, known)) if similarity > 0.7 => {
             error.hint(format!("did you mean `{known}`?"))

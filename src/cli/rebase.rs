@@ -118,7 +118,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     }
     perfquilt_results::effects::add_effects(&ws, &mut rebased.report)?;
     if arguments.recipe.is_some() && !arguments.build && !arguments.test {
-        return Err(Error::usage("`--recipe` needs `--build` or `--test`"));
+        return Err(Error::arguments("`--recipe` needs `--build` or `--test`"));
     }
     if arguments.build || arguments.test {
         let recipe = chosen_recipe(&ws, arguments.recipe.as_deref())?;
@@ -219,7 +219,7 @@ fn require_builds(report: &Report) -> Result<()> {
     let failed = |patch: &&PatchReport| matches!(patch.build, Some(BuildResult::Failed(_)));
     match report.patches.iter().filter(failed).count() {
         0 => Ok(()),
-        count => Err(Error::build(format!(
+        count => Err(Error::build_failed(format!(
             "{} not build on {}",
             counted(count, "patch does", "patches do"),
             report.to
@@ -240,19 +240,16 @@ fn require_tests(report: &Report) -> Result<()> {
     }
     match (failing, lacking) {
         (0, 0) => Ok(()),
-        (0, lacking) => Err(Error::bench(format!(
+        (0, lacking) => Err(Error::test_suite(format!(
             "the tests of {} could not run on {}",
             counted(lacking, "patch", "patches"),
             report.to
         ))),
-        (failing, _) => Err(Error::new(
-            Kind::Regression,
-            format!(
-                "{} tests fail on {}",
-                counted(failing, "patch makes", "patches make"),
-                report.to
-            ),
-        )),
+        (failing, _) => Err(Error::test_regression(format!(
+            "{} tests fail on {}",
+            counted(failing, "patch makes", "patches make"),
+            report.to
+        ))),
     }
 }
 
@@ -261,7 +258,7 @@ fn require_decisions(report: &Report) -> Result<()> {
     if report.ready {
         return Ok(());
     }
-    let error = Error::series(format!(
+    let error = Error::rebase_decision(format!(
         "{} to make, {} untested",
         counted(report.decisions, "decision", "decisions"),
         report.untested()

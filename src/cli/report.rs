@@ -52,7 +52,7 @@ pub fn find_experiment(store: &Store, name: Option<&str>) -> Result<ExperimentId
     match name {
         Some(name) => store.find(name),
         None => store.latest()?.ok_or_else(|| {
-            Error::usage("there are no results yet")
+            Error::no_results("there are no results yet")
                 .hint("`perfquilt run` builds, measures and reports")
         }),
     }

@@ -63,7 +63,7 @@ impl ReportOptions {
                 .iter()
                 .filter(|format| format.includes_flame_graph);
             let names: Vec<&str> = including.map(|format| format.name).collect();
-            let fault = Error::usage(format!(
+            let fault = Error::arguments(format!(
                 "only {} reports can include a flame graph",
                 names.join(" and ").to_uppercase()
             ));
@@ -105,7 +105,7 @@ impl ReportOptions {
         }
         let name = format.0.name;
         let fault = format!("refusing to write {} to a terminal", name.to_uppercase());
-        Err(Error::usage(fault).hint(format!("--output report.{name}")))
+        Err(Error::arguments(fault).hint(format!("--output report.{name}")))
     }
 
     fn read_flame_graph(&self) -> Result<Option<Vec<u8>>> {
@@ -145,7 +145,7 @@ fn format_of_suffix<F>(output: &Path, of_name: impl Fn(&str) -> Option<F>) -> Re
     format.map(Some).ok_or_else(|| {
         let known = SUFFIXES.iter().filter(|(_, name)| of_name(name).is_some());
         let known: Vec<String> = known.map(|(suffix, _)| format!(".{suffix}")).collect();
-        Error::usage(format!(
+        Error::arguments(format!(
             "cannot write {}: no format of this report has the suffix .{suffix}",
             output.display()
         ))
@@ -179,7 +179,7 @@ pub fn choose_format<F: PartialEq>(
     match (given, context.output.json()) {
         (None, true) => Ok(json),
         (Some(format), true) if format == json => Ok(json),
-        (Some(_), true) => Err(Error::usage(
+        (Some(_), true) => Err(Error::arguments(
             "--json and --format request different formats",
         )),
         (format, false) => Ok(format.unwrap_or(usual)),
@@ -267,7 +267,7 @@ impl DocumentOptions {
         if let Some(file) = output {
             writable(file)?;
         } else if format == DocumentFormat::Html && context.output.is_terminal() {
-            let fault = Error::usage("refusing to write HTML to a terminal");
+            let fault = Error::arguments("refusing to write HTML to a terminal");
             return Err(fault.hint("--output report.html"));
         }
         Ok(format)
@@ -394,15 +394,15 @@ const MAX_FLAME_GRAPH: usize = 8 << 20;
 
 fn read_flame_graph(file: &Path) -> Result<Vec<u8>> {
     let bytes = std::fs::read(file).map_err(|error| {
-        Error::usage(format!("cannot read {}: {error}", file.display()))
+        Error::input_unreadable(format!("cannot read {}: {error}", file.display()))
             .hint("`perfquilt profile A B --flame-graph FILE` writes one")
     })?;
     let head = String::from_utf8_lossy(&bytes[..bytes.len().min(1000)]).into_owned();
     if !head.contains("<svg") {
-        return Err(Error::usage("not a flame graph: no SVG").at(file, None));
+        return Err(Error::arguments("not a flame graph: no SVG").at(file, None));
     }
     if bytes.len() > MAX_FLAME_GRAPH {
-        return Err(Error::usage("the flame graph is larger than 8 MiB").at(file, None));
+        return Err(Error::arguments("the flame graph is larger than 8 MiB").at(file, None));
     }
     Ok(bytes)
 }
@@ -424,10 +424,7 @@ fn fail_on_verdict(attribution: &Attribution, fail_on: &[FailOn]) -> Result<()> 
     if fail_on.contains(&FailOn::Regression) && attribution.is_regression() {
         let patches = attribution.slower_patches();
         let names: Vec<&str> = patches.iter().map(|patch| patch.name.as_str()).collect();
-        return Err(Error::new(
-            Kind::Regression,
-            slower_message(&names.join(", ")),
-        ));
+        return Err(Error::regression(slower_message(&names.join(", "))));
     }
     if fail_on.contains(&FailOn::Inconclusive) && attribution.is_inconclusive() {
         let mixed = names(Verdict::Mixed);
@@ -443,7 +440,7 @@ fn fail_on_verdict(attribution: &Attribution, fail_on: &[FailOn]) -> Result<()> 
             names if names.is_empty() => "some patches have no figures".to_owned(),
             names => format!("unclear: {names}"),
         };
-        return Err(Error::new(Kind::Inconclusive, message));
+        return Err(Error::inconclusive(message));
     }
     Ok(())
 }

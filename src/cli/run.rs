@@ -271,7 +271,7 @@ fn forecast_text(found: &RunForecast, preset: &Preset) -> String {
 /// Creates the folder of an outcome, and checks that it can be written before any work is done for it.
 pub(super) fn create_outcome_folder(folder: &Path) -> Result<()> {
     let refused = |error: std::io::Error| {
-        Error::usage(format!(
+        Error::output(format!(
             "cannot write to the folder {}: {error}",
             folder.display()
         ))
@@ -382,7 +382,7 @@ fn open_area<'a>(
     arguments: &'a Arguments,
 ) -> Result<SandboxArea<'a>> {
     if let Some(on) = arguments.measuring.preset(ws)?.on {
-        return Err(Error::usage(format!(
+        return Err(Error::sandbox_unavailable(format!(
             "a sandbox has no network, so it cannot use the cluster of `{on}`"
         ))
         .hint("choose a preset without `on`"));

@@ -38,7 +38,7 @@ impl SeriesChoice {
             }
             return Ok(());
         }
-        Err(Error::usage(first.sentence())
+        Err(Error::series_unreadable(first.sentence())
             .details(branches[1..].iter().map(edit::UnwrittenBranch::sentence))
             .hint(format!(
                 "{}; `--series-as-written` continues without this work",

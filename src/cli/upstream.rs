@@ -91,7 +91,7 @@ fn fetch(context: &Context, versions: Vec<String>, all: bool, from: Option<&Path
     let ws = context.workspace()?;
     if let Some(file) = from {
         if versions.len() > 1 {
-            return Err(Error::usage("--from is the file of one release")
+            return Err(Error::arguments("--from is the file of one release")
                 .hint("perfquilt upstream fetch VERSION --from FILE"));
         }
         upstream::supply(&ws, versions.first().map(String::as_str), file)?;

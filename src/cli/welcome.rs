@@ -136,7 +136,7 @@ pub fn run(context: &Context) -> Result<ExitCode> {
     }
     if context.output.json() {
         return Err(
-            Error::usage("no command is given, and there is no workspace here")
+            Error::no_workspace("no command is given, and there is no workspace here")
                 .hint("`perfquilt help` lists all commands"),
         );
     }

@@ -15,7 +15,7 @@ pub(super) const BADGE: Exporter = Exporter::new(
 
 fn badge(data: &ReportData<'_>) -> Result<ExportedReport> {
     let total = total(data.attribution).ok_or_else(|| {
-        Error::usage("the whole series was not measured").hint("`perfquilt run` measures it")
+        Error::arguments("the whole series was not measured").hint("`perfquilt run` measures it")
     })?;
     let color = match total.verdict {
         Verdict::Faster => "brightgreen",

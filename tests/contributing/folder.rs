@@ -25,7 +25,7 @@ impl Forge for Folder {
 
     fn find(&self, target: &Target) -> Result<PullRequest> {
         let (Some(number), Some(head)) = (target.number, target.head.clone()) else {
-            return Err(Error::usage("a folder needs a number and a commit"));
+            return Err(Error::arguments("a folder needs a number and a commit"));
         };
         Ok(PullRequest {
             number,

@@ -118,7 +118,7 @@ impl Connection {
             stream.write_all(self.request.as_bytes()).map_err(failed)?;
             self.stream.read_line(&mut answer).map_err(failed)?;
             if !answer.ends_with('\n') {
-                return Err(Error::bench("the server closed the connection"));
+                return Err(Error::client_failed("the server closed the connection"));
             }
         }
         Ok(())
@@ -132,5 +132,5 @@ impl Requests for Connection {
 }
 
 fn failed(error: std::io::Error) -> Error {
-    Error::bench(format!("the connection to the server failed: {error}"))
+    Error::client_failed(format!("the connection to the server failed: {error}"))
 }

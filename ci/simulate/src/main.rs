@@ -101,10 +101,9 @@ fn refuse(faults: Vec<String>) -> Result<()> {
         return Ok(());
     }
     let faults = faults.join("\n  ");
-    Err(Error::new(
-        Kind::Inconclusive,
-        format!("not every promise is kept:\n  {faults}"),
-    ))
+    Err(Error::inconclusive(format!(
+        "not every promise is kept:\n  {faults}"
+    )))
 }
 
 fn write_simulated(file: &Path, found: &Simulated) -> Result<()> {

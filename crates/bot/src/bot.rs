@@ -155,7 +155,7 @@ impl Bot {
             .filter(|file| std::fs::metadata(file).is_ok_and(|found| !files::is_private(&found)));
         open.map_or(Ok(()), |file| {
             let file = file.display();
-            Err(Error::usage(format!(
+            Err(Error::secret_readable(format!(
                 "other users can read {file}, which may have passwords"
             ))
             .hint(format!("chmod 600 {file}")))
@@ -166,7 +166,7 @@ impl Bot {
     pub fn lock_workspace(&self) -> Result<impl Sized + use<>> {
         let paths = BotPaths::new(&self.workspace);
         let lock = locks::try_now(&paths.lock())?.ok_or_else(|| {
-            Error::usage("another bot already serves this workspace")
+            Error::locked("another bot already serves this workspace")
                 .hint("stop it first, or serve another workspace with `-C`")
         })?;
         process::end_processes_of(&paths.areas());

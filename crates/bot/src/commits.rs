@@ -95,13 +95,13 @@ impl Commits {
         let base = match bases.split_whitespace().collect::<Vec<_>>().as_slice() {
             [only] => (*only).to_owned(),
             [] => {
-                return Err(Error::series(
+                return Err(Error::pull_request_commits(
                     "the pull request has no commit in common with its branch",
                 )
                 .hint("rebase it on that branch"));
             }
             _ => {
-                return Err(Error::series(
+                return Err(Error::pull_request_commits(
                     "the pull request has several merge bases with its branch, so its commits do not form a series",
                 )
                 .hint("rebase it on one commit"));
@@ -135,7 +135,7 @@ impl Commits {
             });
         }
         if commits.len() != count {
-            return Err(Error::internal("git did not list all commits"));
+            return Err(Error::git_output("git did not list all commits"));
         }
         Ok(Commits {
             tree: history.base,
@@ -184,7 +184,7 @@ impl Commits {
     pub(super) fn check(&self, objects: &Objects, series: &Series, fuzz: usize) -> Result<()> {
         let patches = series.patches();
         if patches.len() != self.commits.len() {
-            return Err(Error::series(format!(
+            return Err(Error::import_differs(format!(
                 "the pull request has {} commits, and its series {} patches",
                 self.commits.len(),
                 patches.len()
@@ -199,7 +199,7 @@ impl Commits {
             }
             // Without a differing file, the trees differ only in file modes that old versions of git wrote.
             if let Some(path) = changed_paths(objects, &made, &commit.tree)?.first() {
-                return Err(Error::series(format!(
+                return Err(Error::import_differs(format!(
                     "the patch of commit {} produces another {} than the commit",
                     at_most(&commit.id, SHORT_ID),
                     shown(path)
@@ -224,7 +224,7 @@ fn write_config(paths: &BotPaths, ws: &Workspace, base: &str, job: &Path) -> Res
     Git::isolated(&repository).ok(&["tag", "--force", &tag, base])?;
     let path = job.join(CONFIG_FILE);
     let text = std::fs::read_to_string(&path).map_err(|e| Error::io("read", &path, &e))?;
-    let wrong = |error: String| Error::usage(error).at(CONFIG_FILE, None);
+    let wrong = |error: String| Error::bot_settings(error).at(CONFIG_FILE, None);
     let mut document: toml::Table = text
         .parse()
         .map_err(|e: toml::de::Error| wrong(e.to_string()))?;
@@ -258,16 +258,16 @@ fn count_commits(git: &LimitedGit<'_>, base: &str, commit: &str) -> Result<usize
         let text = git.output(&["rev-list", "--count", which, &range, "--"], MAX_LOG_BYTES)?;
         let text = String::from_utf8_lossy(&text);
         let number = text.trim().parse();
-        number.map_err(|_| Error::internal("git did not count the commits"))
+        number.map_err(|_| Error::git_output("git did not count the commits"))
     };
     let (commits, merges) = (count("--no-merges")?, count("--merges")?);
     if commits == 0 || commits > MAX_COMMITS {
-        return Err(Error::series(format!(
+        return Err(Error::pull_request_too_large(format!(
             "the pull request has {commits} commits; 1 to {MAX_COMMITS} can be measured"
         )));
     }
     if merges > MAX_COMMITS {
-        return Err(Error::series(format!(
+        return Err(Error::pull_request_too_large(format!(
             "the pull request has {merges} merges; up to {MAX_COMMITS} can be measured"
         )));
     }

@@ -49,7 +49,7 @@ pub fn use_git_settings(ws: &Workspace) -> Result<()> {
         && let Err(error) = std::fs::metadata(file)
     {
         let fault = format!("cannot read {}: {error}", file.display());
-        return Err(Error::usage(fault)
+        return Err(Error::bot_settings(fault)
             .at(perfquilt_config::CONFIG_FILE, None)
             .hint("`git_config` in [bot] names the file with git's settings for fetching"));
     }
@@ -133,7 +133,7 @@ pub(super) fn fetch(
     );
     let too_large = |what: String| {
         let limit = config.bot.fetch_mib;
-        Error::series(format!(
+        Error::pull_request_too_large(format!(
             "the commits of the pull request are {what}; the limit is {limit} MiB"
         ))
         .hint("`fetch_mib` in [bot] of the bot's configuration sets the limit")
@@ -173,7 +173,7 @@ pub(super) fn fetch(
     if is_commit(&commits.head) {
         Ok(Some(commits))
     } else {
-        Err(Error::internal("git did not return a commit id"))
+        Err(Error::git_output("git did not return a commit id"))
     }
 }
 
@@ -210,7 +210,7 @@ fn run_remote(
     cancelled: &dyn Fn() -> bool,
 ) -> Result<bool> {
     let failed = |said: &str| {
-        Error::forge(format!("cannot {what}"))
+        Error::forge_refused(format!("cannot {what}"))
             .details(last_lines(&without_credentials(said), 5))
             .hint("check `remote` in [bot]; git needs read access to it, with the settings of `git_config` in [bot] only")
             .transient()

@@ -63,7 +63,7 @@ pub(super) fn create(
         RepositoryKind::Series => {
             unpack(&limited, &fetched.head, &[&files.file, &files.patches], job)?;
             if !job.join(&files.file).is_file() {
-                return Err(Error::series(format!(
+                return Err(Error::patch_missing(format!(
                     "the pull request has no file {}",
                     files.file.display()
                 )));
@@ -162,7 +162,7 @@ fn unpack(git: &LimitedGit<'_>, commit: &str, paths: &[&Path], folder: &Path) ->
         }
     }
     if sizes.len() > MAX_FILES || sizes.iter().sum::<u64>() > MAX_SERIES_BYTES {
-        return Err(Error::series(format!(
+        return Err(Error::pull_request_too_large(format!(
             "the series and patches of the pull request are more than {MAX_FILES} files or {} MB",
             MAX_SERIES_BYTES >> 20
         )));

@@ -108,16 +108,18 @@ impl Bot {
             .writing(Path::new("/proc/self/oom_score_adj"), OOM_SCORE)?;
         let output = command.run_cancellable(TIMEOUT, cancelled)?;
         if !output.success() {
-            return Err(Error::bench(format!(
+            return Err(Error::job_ended(format!(
                 "judging the results ended with {}",
                 output.describe_exit()
             ))
             .details(output.tail(3)));
         }
         match serde_json::from_slice(&output.stdout) {
-            Ok(JudgeAnswer::Refused(why)) => Err(Error::usage(why)),
+            Ok(JudgeAnswer::Refused(why)) => Err(Error::outcome(why)),
             Ok(answer) => Ok(answer),
-            Err(error) => Err(Error::bench(format!("judging the results failed: {error}"))),
+            Err(error) => Err(Error::job_ended(format!(
+                "judging the results failed: {error}"
+            ))),
         }
     }
 
@@ -212,7 +214,7 @@ pub fn judge(mut input: impl Read) -> Result<String> {
         |error: std::io::Error| Error::internal(format!("cannot read the question: {error}"));
     input.read_to_end(&mut text).map_err(failed)?;
     let request: JudgeInput = serde_json::from_slice(&text).map_err(|error| {
-        Error::usage(format!("not a question of `perfquilt bot serve`: {error}"))
+        Error::outcome(format!("not a question of `perfquilt bot serve`: {error}"))
     })?;
     sandbox::limit_this_process(request.memory_mib, TIMEOUT.as_secs());
     let margin = |meter: Meter| {
@@ -394,7 +396,7 @@ echo '{"Comment":{"title":"x","body":"y","status":"Failed"}}'"#;
     #[test]
     fn a_comment_has_what_the_bot_says_and_the_stored_failures() {
         let folder = tempfile::tempdir().unwrap();
-        let error = Error::build("patch 3 does not compile")
+        let error = Error::build_failed("patch 3 does not compile")
             .details(["/srv/series/.perfquilt/areas/7/x.c:1: error: bad".to_owned()]);
         let failures = vec![Failure::new(&error, None)];
         outcome::update(

@@ -50,7 +50,7 @@ impl<'a> LimitedGit<'a> {
         output.map_err(|error| match error.kind() {
             Kind::Bench => {
                 let what = "the commits of the pull request are too large to be read";
-                Error::series(what).details([error.message().to_owned()])
+                Error::pull_request_too_large(what).details([error.message().to_owned()])
             }
             _ => error,
         })

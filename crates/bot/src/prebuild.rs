@@ -47,7 +47,7 @@ pub fn check_processors(bot: &perfquilt_config::Bot) -> Result<()> {
         }
         None => return Ok(()),
     };
-    Err(Error::usage(why)
+    Err(Error::bot_settings(why)
         .at(perfquilt_config::CONFIG_FILE, None)
         .hint(format!(
             "`ahead_cpus` in [bot] must name some of {cpus:?}, but not all"

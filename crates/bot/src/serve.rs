@@ -85,7 +85,7 @@ impl Listener {
 /// Binds a listening socket to `address`; connections wait until [`serve`] is called.
 pub fn listen(service: &Service, address: SocketAddr) -> Result<Listener> {
     if service.secret.expose().len() < MIN_SECRET_LENGTH {
-        return Err(Error::usage(format!(
+        return Err(Error::bot_settings(format!(
             "the webhook's secret has fewer than {MIN_SECRET_LENGTH} characters"
         ))
         .hint(
@@ -96,14 +96,14 @@ pub fn listen(service: &Service, address: SocketAddr) -> Result<Listener> {
     let listener = runtime
         .block_on(TcpListener::bind(address))
         .map_err(|error| {
-            Error::usage(format!("cannot listen at {address}: {error}"))
+            Error::bot_settings(format!("cannot listen at {address}: {error}"))
                 .hint("choose another address with `--listen ADDRESS:PORT`")
         })?;
     Ok(Listener { runtime, listener })
 }
 
 fn cannot_serve(error: &std::io::Error) -> Error {
-    Error::internal(format!("cannot serve: {error}"))
+    Error::system_refused(format!("cannot serve: {error}"))
 }
 
 /// Serves connections to `listener` until a signal asks to stop, then gives open requests some seconds to
@@ -120,7 +120,7 @@ pub fn serve(
     let (queue_sender, deliveries) = mpsc::sync_channel(BACKLOG);
     let writer = std::thread::Builder::new()
         .spawn(move || store_deliveries(&queue, &deliveries))
-        .map_err(|error| Error::internal(format!("cannot start a thread: {error}")))?;
+        .map_err(|error| Error::system_refused(format!("cannot start a thread: {error}")))?;
     let shared = Arc::new(Shared {
         service,
         metrics: Metrics::new(),
@@ -348,5 +348,5 @@ async fn blocking<T: Send + 'static>(
 ) -> Result<T> {
     tokio::task::spawn_blocking(work)
         .await
-        .unwrap_or_else(|_| Err(Error::internal("the queue cannot be read")))
+        .unwrap_or_else(|_| Err(Error::store_damaged("the queue cannot be read")))
 }

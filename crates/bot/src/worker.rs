@@ -157,7 +157,7 @@ impl BotThread<'_> {
         if job.job.head != found.head {
             return not("the pull request has a newer commit");
         }
-        let no_job = || Error::usage(format!("`{}` is not a job command", job.job.command));
+        let no_job = || Error::bot_settings(format!("`{}` is not a job command", job.job.command));
         let command = Command::from_text(&job.job.command).ok_or_else(no_job)?;
         let isolation = match Isolation::of(config, &bot.sandbox, job.job.trusted) {
             Ok(isolation) => isolation,
@@ -245,7 +245,7 @@ impl BotThread<'_> {
             JobEnd::LimitExceeded(what) => {
                 // What follows needs room on the disk.
                 self.remove_area(job);
-                let error = Error::bench(format!("the job was stopped: {what}"))
+                let error = Error::job_ended(format!("the job was stopped: {what}"))
                     .hint("[sandbox] of the bot's configuration sets its limits");
                 self.post_error(job, &error, without_results(&command))
             }

@@ -110,7 +110,7 @@ impl Builder {
 
     fn of(ws: &Workspace, name: &str, recipe: Recipe, release: &str) -> Result<Builder> {
         let system = recipe.system.ok_or_else(|| {
-            Error::usage(format!(
+            Error::recipe(format!(
                 "recipe `{name}` has no `system`: it can only be inherited from"
             ))
         })?;
@@ -119,7 +119,7 @@ impl Builder {
             (Some(file), BuildSystem::Cmake) => {
                 let path = config.join(file);
                 let text = std::fs::read_to_string(&path).map_err(|error| {
-                    Error::usage(format!("cannot read {}: {error}", path.display()))
+                    Error::input_unreadable(format!("cannot read {}: {error}", path.display()))
                         .hint(format!("`cmake_include` of recipe `{name}` names it"))
                 })?;
                 Some(text)
@@ -217,14 +217,14 @@ impl Builder {
     fn create_cache(&self) -> Result<()> {
         std::fs::create_dir_all(&self.cache_dir).map_err(|error| {
             let folder = self.cache_dir.display();
-            Error::usage(format!(
+            Error::cache(format!(
                 "cannot create the folder of the caches, {folder}: {error}"
             ))
             .hint(OTHER_CACHE)
         })?;
         if !may_execute(&self.cache_dir) {
             let folder = self.cache_dir.display();
-            return Err(Error::usage(format!(
+            return Err(Error::cache(format!(
                 "programs in the folder of the caches, {folder}, cannot run: its file system is mounted `noexec`"
             ))
             .hint(OTHER_CACHE));
@@ -688,7 +688,7 @@ impl Builder {
                     several - 1
                 ),
             };
-            return Err(Error::usage(format!(
+            return Err(Error::recipe(format!(
                 "recipe `{}`: `{name}` would load {which}, where the next point overwrites them",
                 self.recipe_name
             ))
@@ -721,7 +721,7 @@ impl Builder {
         // Not the fault of a point: the others would fail as well.
         let mut error = match fault.cause {
             Cause::DiskFull | Cause::NoProcesses => Error::internal(message),
-            _ => Error::build(message),
+            _ => Error::build_failed(message),
         };
         if let Some(file) = &fault.file {
             error = error.at(file, fault.line);

@@ -141,7 +141,7 @@ impl Cache {
             let outside_path = Path::new(outside);
             let sources = matching(outside_path);
             if sources.is_empty() {
-                return Err(Error::build(format!(
+                return Err(Error::installed_file(format!(
                     "there is no {outside}, which the recipe installs as `{inside}`"
                 ))
                 .hint("correct `install` or `targets` of the recipe"));
@@ -268,7 +268,7 @@ fn copy(
     let meta = match std::fs::metadata(from) {
         Ok(meta) => meta,
         Err(error) if from.is_symlink() => {
-            return Err(Error::build(format!(
+            return Err(Error::installed_file(format!(
                 "cannot install {}: it is a broken link: {error}",
                 from.display()
             )));
@@ -278,7 +278,7 @@ fn copy(
     if meta.is_dir() {
         let real = std::fs::canonicalize(from).map_err(|e| Error::io("read", from, &e))?;
         if ancestors.contains(&real) {
-            return Err(Error::build(format!(
+            return Err(Error::installed_file(format!(
                 "cannot install {}: it is a link to a folder that contains it",
                 from.display()
             )));
@@ -303,7 +303,7 @@ fn copy(
     }
     if !meta.is_file() {
         // Opening a pipe would block until another process writes to it.
-        return Err(Error::build(format!(
+        return Err(Error::installed_file(format!(
             "cannot install {}: it is neither a file nor a folder",
             from.display()
         )));

@@ -288,7 +288,7 @@ impl ChangedCode {
     /// Links the executable of the built server in the folder `server`, the one that the code is of, to `output`, an
     /// absolute path. A process that enters any of the code ends at once (SIGTRAP).
     pub fn link_with_traps(&self, server: &Path, output: &Path) -> Result<()> {
-        let relink = Relink::of(server, Layouts::Off).map_err(Error::bench)?;
+        let relink = Relink::of(server, Layouts::Off).map_err(Error::test_suite)?;
         relink.link_edited(output, &|name, file| match self.ranges.get(name) {
             Some(ranges) => overwrite(file, ranges),
             None => Ok(()),

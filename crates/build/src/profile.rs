@@ -128,7 +128,7 @@ impl Compiler {
             .collect();
         if found.is_empty() {
             return Err(
-                Error::build("the instrumented server wrote no profile when it ended").hint(
+                Error::profile("the instrumented server wrote no profile when it ended").hint(
                     "the build must use CFLAGS, CXXFLAGS and LDFLAGS, and the server must exit by itself \
                      when it is asked to stop",
                 ),
@@ -142,7 +142,7 @@ impl Compiler {
             return Ok(());
         }
         if find_program("llvm-profdata").is_none() {
-            return Err(Error::usage("`llvm-profdata` is not installed")
+            return Err(Error::program_missing("`llvm-profdata` is not installed")
                 .hint("install the LLVM tools of the compiler's version"));
         }
         Command::new("llvm-profdata")

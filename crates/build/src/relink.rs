@@ -209,7 +209,7 @@ impl Relink {
         let done = command.run_ok(Kind::Bench);
         let error = match done {
             Ok(_) if output.is_file() => return Ok(()),
-            Ok(_) => Error::bench("the linker wrote nothing"),
+            Ok(_) => Error::relink("the linker wrote nothing"),
             Err(error) => error,
         };
         Err(match error.kind() {
@@ -362,7 +362,7 @@ impl RelinkInputs {
             let path = fill(path)?;
             let found = matching(Path::new(&path));
             if found.is_empty() {
-                return Err(Error::build(format!(
+                return Err(Error::installed_file(format!(
                     "there is no {path}, which the recipe keeps as `{name}`"
                 ))
                 .hint("correct `keep` in the recipe's section `relink`"));
@@ -440,7 +440,7 @@ impl RelinkInputs {
             }
             // Opening a pipe would block until another process writes to it.
             if !from.is_file() {
-                return Err(Error::build(format!(
+                return Err(Error::installed_file(format!(
                     "cannot keep {} for relinking: it is not a file",
                     from.display()
                 )));

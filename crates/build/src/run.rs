@@ -148,7 +148,7 @@ pub(crate) fn run_within(
     let mut check = || {
         if limit.is_some_and(|limit| started.elapsed() > limit) {
             let seconds = limit.unwrap_or_default().as_secs();
-            return Err(Error::bench(format!(
+            return Err(Error::program_limit(format!(
                 "`{}` did not end within {seconds} s",
                 command.shown()
             )));

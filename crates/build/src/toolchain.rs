@@ -153,7 +153,7 @@ fn version(words: &str) -> Result<String> {
     let text = output.stdout_text();
     match text.lines().find(|line| !line.trim().is_empty()) {
         Some(line) if output.success() => Ok(line.trim().to_owned()),
-        _ => Err(Error::usage(format!(
+        _ => Err(Error::program_unusable(format!(
             "`{name} --version` {}",
             output.describe_exit()
         ))),
@@ -172,7 +172,7 @@ fn choose_linker(
     let flag = |name: &str| Ok(Some(format!("-fuse-ld={name}")));
     match linker {
         Linker::Default => Ok(None),
-        Linker::Mold if old_gcc => Err(Error::usage(format!(
+        Linker::Mold if old_gcc => Err(Error::recipe(format!(
             "the recipe uses the linker mold, which `{cc_version}` does not support"
         ))
         .hint("`linker = \"auto\"` selects the fastest supported linker")),

@@ -29,9 +29,11 @@ impl Page {
             Ok(text) if text.contains(MADE) => text,
             Ok(text) if text.trim().is_empty() => INTRODUCTION.to_owned(),
             Ok(_) => {
-                return Err(Error::usage("this file is not a calibration page")
-                    .at(file, None)
-                    .hint("name a new file: `--output calibration.md`"));
+                return Err(
+                    Error::observation_file("this file is not a calibration page")
+                        .at(file, None)
+                        .hint("name a new file: `--output calibration.md`"),
+                );
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => INTRODUCTION.to_owned(),
             Err(error) => return Err(Error::io("read", file, &error)),

@@ -378,14 +378,14 @@ mod tests {
                 array.not_on.clone(),
             ));
             if *self.full.lock().unwrap() {
-                return Err(Error::bench("too many jobs"));
+                return Err(Error::scheduler("too many jobs"));
             }
             let mut jobs = self.jobs.lock().unwrap();
             for &task in &array.tasks {
                 jobs.insert((array.name.clone(), task), JobState::Queued);
             }
             if *self.loses_answers.lock().unwrap() {
-                return Err(Error::bench("no answer"));
+                return Err(Error::scheduler("no answer"));
             }
             Ok(())
         }

@@ -60,7 +60,9 @@ fn queue(ws: &Workspace, name: &str) -> Result<String> {
         .unwrap_or_default();
     match scheduler::scheduler(name, &section)?.list(&["perfquilt".to_owned()]) {
         Listing::Known(_) => Ok(format!("{name} answers")),
-        Listing::Unknown(reason) => Err(Error::usage(format!("{name} does not answer: {reason}"))),
+        Listing::Unknown(reason) => Err(Error::cluster_files(format!(
+            "{name} does not answer: {reason}"
+        ))),
     }
 }
 
@@ -74,7 +76,7 @@ fn folder(folder: &Path) -> Result<String> {
         .map_err(|error| Error::io("write", folder, &error))?;
     let path = trial.path().join("result");
     if !publish(&path, b"1")? || publish(&path, b"2")? {
-        return Err(Error::usage(format!(
+        return Err(Error::cluster_files(format!(
             "hard links in {} replace files",
             folder.display()
         )));
@@ -84,7 +86,7 @@ fn folder(folder: &Path) -> Result<String> {
     let lock = trial.path().join("lock");
     let held = locks::try_now(&lock)?;
     if held.is_none() || locks::try_now(&lock)?.is_some() {
-        return Err(Error::usage(format!(
+        return Err(Error::cluster_files(format!(
             "locks in {} do not exclude other processes",
             folder.display()
         )));
@@ -102,7 +104,7 @@ pub fn results(path: &Path) -> Result<String> {
     let real = real.as_deref().unwrap_or(path);
     match mounts::network_file_system(real) {
         None => Ok("on a local disk".to_owned()),
-        Some(kind) => Err(Error::usage(format!(
+        Some(kind) => Err(Error::cluster_files(format!(
             "{} is on {kind}, where SQLite's log does not work",
             path.display()
         ))

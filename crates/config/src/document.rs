@@ -69,7 +69,7 @@ impl Document {
 
     /// Returns a usage error at the line of the setting at `path`, or of the nearest table around it.
     pub(crate) fn error(&self, path: SettingPath<'_>, message: impl Into<String>) -> Error {
-        self.locate(path, Error::usage(message))
+        self.locate(path, Error::configuration(message))
     }
 
     /// Adds the line of the setting at `path` to an error, or that of the nearest table around it.
@@ -237,7 +237,7 @@ impl Section {
 
     /// Returns a usage error at the line of a setting of this section, or of the nearest table around it.
     pub fn error(&self, setting: SettingPath<'_>, message: impl Into<String>) -> Error {
-        self.locate(setting, Error::usage(message))
+        self.locate(setting, Error::configuration(message))
     }
 
     /// Adds the line of a setting of this section to an error, or that of the nearest table around it.

@@ -27,8 +27,8 @@ pub fn read_files<'a>(
     let mut found = config_files(words.clone(), config_dir)?;
     for path in words::own_files(words) {
         let digest = digest::of_file(&path);
-        let digest =
-            digest.map_err(|e| Error::usage(format!("cannot read {}: {e}", path.display())))?;
+        let digest = digest
+            .map_err(|e| Error::input_unreadable(format!("cannot read {}: {e}", path.display())))?;
         found.push((path.to_string_lossy().into_owned(), digest.into_bytes()));
     }
     Ok(found)
@@ -74,8 +74,9 @@ fn is_ancestor(path: &Path, config_dir: &Path) -> bool {
 
 fn add(name: &str, config_dir: &Path, found: &mut BTreeMap<String, Vec<u8>>) -> Result<()> {
     let path = config_dir.join(name);
-    let unread =
-        |error: &std::io::Error| Error::usage(format!("cannot read {}: {error}", path.display()));
+    let unread = |error: &std::io::Error| {
+        Error::input_unreadable(format!("cannot read {}: {error}", path.display()))
+    };
     if !std::fs::metadata(&path).map_err(|e| unread(&e))?.is_dir() {
         let bytes = std::fs::read(&path).map_err(|e| unread(&e))?;
         found.insert(name.to_owned(), bytes);

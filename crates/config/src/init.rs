@@ -104,7 +104,7 @@ pub fn template(server: &str) -> Result<&'static Template> {
 pub fn init(dir: &Path, template: &Template) -> Result<Vec<PathBuf>> {
     if dir.join(CONFIG_FILE).exists() {
         return Err(
-            Error::usage(format!("{} is already a workspace", dir.display()))
+            Error::folder_taken(format!("{} is already a workspace", dir.display()))
                 .hint("`perfquilt status` shows it"),
         );
     }
@@ -141,7 +141,7 @@ fn not_created(dir: &Path, path: &Path, error: &std::io::Error) -> Error {
     }
     match error.kind() {
         ErrorKind::NotFound | ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
-            Error::usage(format!(
+            Error::output(format!(
                 "cannot create a workspace in {}: {error}",
                 dir.display()
             ))
@@ -155,7 +155,7 @@ fn not_created(dir: &Path, path: &Path, error: &std::io::Error) -> Error {
 fn obstacle(dir: &Path, path: &Path) -> Option<Error> {
     let mut folders = path.ancestors();
     let file = folders.find(|folder| folder.exists() && !folder.is_dir())?;
-    let error = Error::usage(format!(
+    let error = Error::output(format!(
         "cannot create a workspace in {}: {} is not a folder",
         dir.display(),
         file.display()

@@ -73,8 +73,8 @@ impl Config {
             .iter()
             .find(|source| source.version == wanted || source.version == bare)
             .ok_or_else(|| {
-                let error =
-                    Error::usage(format!("there is no release `{wanted}`")).at(CONFIG_FILE, None);
+                let error = Error::release_missing(format!("there is no release `{wanted}`"))
+                    .at(CONFIG_FILE, None);
                 if releases.is_empty() {
                     return error.hint("add an [[upstream.release]] section");
                 }
@@ -124,7 +124,7 @@ impl Config {
 
     /// Returns the error for a section that the configuration of a workspace which only keeps a series lacks.
     pub fn lacks(section: &str, what: &str) -> Error {
-        Error::usage(format!("{what} needs a {section} section"))
+        Error::section_missing(format!("{what} needs a {section} section"))
             .at(CONFIG_FILE, None)
             .hint("docs/reference.md describes it; `perfquilt init` in an empty folder writes an example")
     }

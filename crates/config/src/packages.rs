@@ -89,7 +89,7 @@ fn parse(file: &str, text: &str, config: Option<&Config>) -> Result<Vec<Package>
         if line.trim().is_empty() || line.starts_with('#') {
             continue;
         }
-        let wrong = |message: String| Error::usage(message).at(file, index + 1);
+        let wrong = |message: String| Error::configuration(message).at(file, index + 1);
         let mut words = line.split_whitespace();
         let (Some(name), Some(need), Some(found_by)) = (words.next(), words.next(), words.next())
         else {

@@ -23,7 +23,7 @@ pub fn expand_word(word: &str, values: &BTreeMap<String, String>) -> Result<Stri
                 let value = values.get(name).ok_or_else(|| {
                     let known: Vec<String> =
                         values.keys().map(|key| format!("{{{key}}}")).collect();
-                    Error::usage(format!("`{word}` has the unknown placeholder {{{name}}}"))
+                    Error::configuration(format!("`{word}` has the unknown placeholder {{{name}}}"))
                         .hint(format!("there are {}", known.join(", ")))
                 })?;
                 result.push_str(value);

@@ -38,7 +38,7 @@ pub(crate) fn error(message: &str, key: Option<&str>, is_item: bool) -> Error {
             return removed;
         }
         return if known.is_empty() {
-            Error::usage(format!("there is no key `{name}` here"))
+            Error::configuration(format!("there is no key `{name}` here"))
         } else {
             Error::unknown("key", &name, known.iter())
         };
@@ -51,10 +51,11 @@ pub(crate) fn error(message: &str, key: Option<&str>, is_item: bool) -> Error {
         let known = known.iter().map(String::as_str);
         let all: Vec<&str> = known.clone().collect();
         let all = format!("available: {}", all.join(", "));
-        return Error::usage(format!("there is no value `{name}`{here}")).near(&name, known, all);
+        return Error::configuration(format!("there is no value `{name}`{here}"))
+            .near(&name, known, all);
     }
     if message == "duplicate key" {
-        return Error::usage(match key {
+        return Error::configuration(match key {
             Some(key) => format!("`{key}` is set twice"),
             None => "a key is set twice".to_owned(),
         });
@@ -66,24 +67,26 @@ pub(crate) fn error(message: &str, key: Option<&str>, is_item: bool) -> Error {
         "string values must be quoted",
     ];
     if unquoted.iter().any(|words| message.starts_with(words)) {
-        return Error::usage("neither a number nor true or false; text needs quotation marks");
+        return Error::configuration(
+            "neither a number nor true or false; text needs quotation marks",
+        );
     }
     match (wrong_value(message), key) {
         (Some((found, expected)), Some(key)) => {
             let each = if is_item { "each item of " } else { "" };
-            Error::usage(format!("{each}`{key}` must be {expected}, not {found}"))
+            Error::configuration(format!("{each}`{key}` must be {expected}, not {found}"))
         }
         (Some((found, expected)), None) => {
-            Error::usage(format!("{found} where {expected} is needed"))
+            Error::configuration(format!("{found} where {expected} is needed"))
         }
-        (None, _) => Error::usage(message.to_owned()),
+        (None, _) => Error::configuration(message.to_owned()),
     }
 }
 
 /// Returns the error for a key or value that an earlier version had.
 fn removed(what: &str, name: &str) -> Option<Error> {
     let (_, now) = REMOVED.iter().find(|(removed, _)| *removed == name)?;
-    Some(Error::usage(format!("the {what} `{name}` was removed")).hint(*now))
+    Some(Error::removed_key(format!("the {what} `{name}` was removed")).hint(*now))
 }
 
 /// Splits ``unknown field `x`, expected one of `a`, `b` ``, which begins with `start`.

@@ -82,7 +82,7 @@ fn is_file(path: &Path) -> bool {
 /// Returns the files that `path`, of the configuration's `inputs`, stands for: itself, or all below it.
 pub fn declared_files(path: &Path) -> Result<BTreeSet<PathBuf>> {
     let unread = |e: &std::io::Error| {
-        Error::usage(format!("cannot read {}: {e}", path.display()))
+        Error::input_unreadable(format!("cannot read {}: {e}", path.display()))
             .hint("`inputs` of the configuration names it")
     };
     if !std::fs::metadata(path).map_err(|e| unread(&e))?.is_dir() {

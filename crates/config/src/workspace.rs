@@ -31,13 +31,13 @@ impl Workspace {
         let start = std::path::absolute(dir).map_err(|e| Error::io("find", dir, &e))?;
         if !start.is_dir() {
             let fault = format!("there is no folder {}", start.display());
-            return Err(Error::usage(fault).hint("`perfquilt init DIR` makes a workspace"));
+            return Err(Error::no_workspace(fault).hint("`perfquilt init DIR` makes a workspace"));
         }
         let root = start
             .ancestors()
             .find(|folder| folder.join(CONFIG_FILE).is_file())
             .ok_or_else(|| {
-                Error::usage(format!(
+                Error::no_workspace(format!(
                     "no workspace here: neither {} nor a folder above it has {CONFIG_FILE}",
                     start.display()
                 ))
@@ -161,7 +161,7 @@ pub fn cache_dir() -> Result<PathBuf> {
         .or_else(|| absolute("HOME").map(|home| home.join(".cache")))
         .map(|base| base.join("perfquilt"))
         .ok_or_else(|| {
-            Error::usage("no cache folder: neither XDG_CACHE_HOME nor HOME is an absolute path")
+            Error::cache("no cache folder: neither XDG_CACHE_HOME nor HOME is an absolute path")
                 .hint("set XDG_CACHE_HOME to a folder with about 10 GB of room")
         })
 }

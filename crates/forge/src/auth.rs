@@ -38,16 +38,16 @@ impl Credentials {
                 (Some(key), _) => key,
                 (None, Some(file)) => read(Path::new(&file))?,
                 (None, None) => {
-                    return Err(
-                        Error::usage("PERFQUILT_APP_ID is set, but the App's key is not")
-                            .hint("set PERFQUILT_APP_KEY_FILE to its .pem file"),
-                    );
+                    return Err(Error::credentials(
+                        "PERFQUILT_APP_ID is set, but the App's key is not",
+                    )
+                    .hint("set PERFQUILT_APP_KEY_FILE to its .pem file"));
                 }
             };
             let id = id.trim().to_owned();
             // Client ids of older Apps have a point: `Iv1.8a61f9b3a7aba766`.
             if !id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'.') {
-                return Err(Error::usage(
+                return Err(Error::credentials(
                     "PERFQUILT_APP_ID is not the id of a GitHub App",
                 ));
             }
@@ -59,12 +59,12 @@ impl Credentials {
         let token = set("GITHUB_TOKEN")
             .or_else(|| set("GH_TOKEN"))
             .ok_or_else(|| {
-                Error::usage("there is no token for GitHub").hint(
+                Error::credentials("there is no token for GitHub").hint(
                     "set GITHUB_TOKEN, or PERFQUILT_APP_ID and PERFQUILT_APP_KEY_FILE; `--dry-run` needs neither",
                 )
             })?;
         if !token.trim().bytes().all(|b| b.is_ascii_graphic()) {
-            return Err(Error::usage(
+            return Err(Error::credentials(
                 "the token in GITHUB_TOKEN contains invalid characters",
             ));
         }
@@ -79,7 +79,7 @@ impl Credentials {
 
 fn read(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).map_err(|error| {
-        Error::usage(format!(
+        Error::credentials(format!(
             "cannot read the App's key {}: {error}",
             path.display()
         ))

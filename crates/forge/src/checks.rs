@@ -121,7 +121,7 @@ pub(super) fn update(github: &Client, draft: &CheckRunDraft<'_>) -> Result<Optio
             Err(failure) => return Err(refused(failure)),
         }
     }
-    Err(uncertain.unwrap_or_else(|| Error::forge("cannot write the check run")))
+    Err(uncertain.unwrap_or_else(|| Error::forge_refused("cannot write the check run")))
 }
 
 /// Returns the latest check run of a commit for comments with `id` that this account wrote: another App's runs may have

@@ -34,7 +34,7 @@ impl Client {
         let api = api.trim_end_matches('/').to_owned();
         if !may_have_token(&api) {
             return Err(
-                Error::usage(format!("`{api}` is not an API address")).hint(
+                Error::arguments(format!("`{api}` is not an API address")).hint(
                     "the token is sent there, so it must begin with https://, for example https://api.github.com",
                 ),
             );

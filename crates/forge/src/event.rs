@@ -109,7 +109,7 @@ impl Target {
 
     fn with(mut self, text: &str) -> Result<Self> {
         let event: Event = serde_json::from_str(text).map_err(|error| {
-            Error::usage(format!("the workflow's event cannot be read: {error}"))
+            Error::event(format!("the workflow's event cannot be read: {error}"))
                 .hint("check the file that GITHUB_EVENT_PATH names, or give `--pr` and `--head`")
         })?;
         let repository_id = event.repository.as_ref().and_then(|found| found.id);
@@ -121,7 +121,7 @@ impl Target {
             self.head = Some(pull_request.head.sha);
         } else if let Some(run) = event.workflow_run {
             if !run.event.starts_with("pull_request") {
-                return Err(Error::usage(format!(
+                return Err(Error::event(format!(
                     "the measuring run was for `{}`, not for a pull request",
                     run.event
                 ))
@@ -149,7 +149,7 @@ impl Target {
             self.head = Some(run.head_sha);
         } else if let Some(issue) = event.issue {
             if issue.pull_request.is_none() {
-                return Err(Error::usage(format!(
+                return Err(Error::event(format!(
                     "issue {} is not a pull request",
                     issue.number
                 )));
@@ -159,7 +159,7 @@ impl Target {
         if let Some(head) = &self.head
             && !is_commit(head)
         {
-            return Err(Error::usage("the workflow's event names no commit"));
+            return Err(Error::event("the workflow's event names no commit"));
         }
         Ok(self)
     }
@@ -174,7 +174,7 @@ fn titled(title: &str) -> Result<(u64, String)> {
     };
     let found = found.map(|(number, head)| (number, head.to_owned()));
     found.ok_or_else(|| {
-        Error::usage("the title of the measuring run names no pull request and commit")
+        Error::event("the title of the measuring run names no pull request and commit")
             .hint("let its workflow have the `run-name` of ci/github/measure.yml")
     })
 }

@@ -57,7 +57,9 @@ pub fn runtime() -> Result<&'static Runtime> {
         .worker_threads(1)
         .enable_all()
         .build()
-        .map_err(|error| Error::internal(format!("cannot start the network runtime: {error}")))?;
+        .map_err(|error| {
+            Error::system_refused(format!("cannot start the network runtime: {error}"))
+        })?;
     Ok(RUNTIME.get_or_init(|| started))
 }
 
@@ -79,7 +81,7 @@ pub(super) fn connect(api: &str, policy: &RetryPolicy) -> Result<Octocrab> {
     let tls =
         ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
             .with_safe_default_protocol_versions()
-            .map_err(|error| Error::internal(format!("cannot set up TLS: {error}")))?
+            .map_err(|error| Error::system_refused(format!("cannot set up TLS: {error}")))?
             .with_root_certificates(roots(api)?)
             .with_no_client_auth();
     let connector = HttpsConnectorBuilder::new()
@@ -129,7 +131,7 @@ fn roots(api: &str) -> Result<RootCertStore> {
         if roots.is_empty() {
             let errors = found.errors.iter();
             let errors: String = errors.map(|error| format!(": {error}")).collect();
-            return Err(Error::forge(format!(
+            return Err(Error::forge_unreachable(format!(
                 "cannot talk to {api}: this system has no root certificates{errors}"
             ))
             .hint("install the root certificates with `apt-get install ca-certificates`"));

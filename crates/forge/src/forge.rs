@@ -61,7 +61,7 @@ pub fn api_address(
     let address = given.unwrap_or_else(|| API.to_owned());
     if address.contains(['@', '?', '#']) {
         let fault = "the address of GitHub's API has a user name, a password or a query";
-        return Err(Error::usage(fault)
+        return Err(Error::arguments(fault)
             .hint("logs would show it: give the address alone, and the token in GITHUB_TOKEN"));
     }
     Ok(address)

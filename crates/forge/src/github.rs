@@ -31,14 +31,14 @@ impl Forge for Client {
             let path = self.path(&format!("pulls/{number}"));
             let found = self.call::<PullRequestData>(&get("read the pull request", path));
             return unless_gone(found)?.map(Into::into).ok_or_else(|| {
-                Error::forge(format!(
+                Error::pull_request(format!(
                     "there is no pull request {number} in {}, or the token may not see it",
                     self.repository()
                 ))
             });
         }
         let Some(head) = &target.head else {
-            return Err(Error::usage("no pull request is given")
+            return Err(Error::arguments("no pull request is given")
                 .hint("give `--pr NUMBER`; in a workflow for pull requests, perfquilt reads it from the event"));
         };
         if let (Some(owner), Some(branch)) = (&target.owner, &target.branch)
@@ -76,7 +76,7 @@ impl Forge for Client {
                         "the event names no fork, so it was deleted, and the pull request has moved on",
                     ),
                 };
-                Err(Error::forge(format!(
+                Err(Error::pull_request(format!(
                     "there is no pull request {from}with the commit {head} in {}",
                     self.repository()
                 ))
@@ -84,7 +84,7 @@ impl Forge for Client {
             }
             several => {
                 let numbers: Vec<String> = several.iter().map(|of| of.number.to_string()).collect();
-                Err(Error::forge(format!(
+                Err(Error::pull_request(format!(
                     "the pull requests {} in {} have the commit {head}, and the event does not tell which was measured",
                     numbers.join(", "),
                     self.repository()

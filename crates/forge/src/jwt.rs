@@ -40,7 +40,7 @@ pub(super) fn sign(app: &str, key: &Secret, now: i64) -> Result<Secret> {
 
 fn key_pair(key: &Secret) -> Result<RsaKeyPair> {
     let wrong = |why: &str| {
-        Error::usage(format!("the App's private key cannot be used: {why}"))
+        Error::credentials(format!("the App's private key cannot be used: {why}"))
             .hint("download it as a .pem file from the App's page at GitHub, under `Private keys`")
     };
     let der = PrivateKeyDer::from_pem_slice(key.expose().as_bytes())

@@ -64,8 +64,10 @@ pub fn parse_commit(text: &str) -> Result<String, Error> {
     if is_commit(text) {
         Ok(text.to_ascii_lowercase())
     } else {
-        Err(Error::usage(format!("`{text}` is not a full commit id"))
-            .hint("`git rev-parse HEAD` prints it"))
+        Err(
+            Error::arguments(format!("`{text}` is not a full commit id"))
+                .hint("`git rev-parse HEAD` prints it"),
+        )
     }
 }
 

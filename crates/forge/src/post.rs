@@ -28,7 +28,7 @@ pub fn post(
     let head = match draft.subject.head.as_str() {
         "" => found.head.clone(),
         head if head.len() != found.head.len() => {
-            return Err(Error::usage(format!(
+            return Err(Error::arguments(format!(
                 "`{head}` is no commit of {}: their ids have {} digits",
                 forge.repository(),
                 found.head.len()

@@ -38,7 +38,7 @@ impl PostOptions {
             || self.id.contains("--")
         {
             return Err(
-                Error::usage(format!("`{}` is not a valid comment id", self.id)).hint(
+                Error::arguments(format!("`{}` is not a valid comment id", self.id)).hint(
                     "at most 100 letters, digits and single hyphens, for example `redis-quick`",
                 ),
             );

@@ -144,7 +144,7 @@ pub(super) fn update(
         });
     }
     Err(uncertain.unwrap_or_else(|| {
-        Error::forge("cannot write the comment: it disappears right after it is written")
+        Error::forge_refused("cannot write the comment: it disappears right after it is written")
             .hint("check whether another program deletes comments of this account")
     }))
 }

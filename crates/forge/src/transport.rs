@@ -160,7 +160,7 @@ impl Transport {
         let mut http =
             exchange::request(request.method.clone(), &url, secret, body).map_err(|error| {
                 let why = secret.scrub(&error.to_string());
-                Error::forge(format!("cannot {}: {why}", request.purpose))
+                Error::forge_unreachable(format!("cannot {}: {why}", request.purpose))
             })?;
         http.extensions_mut().insert(Purpose {
             words: request.purpose.to_owned(),
@@ -181,7 +181,7 @@ impl Transport {
         }
         let said: model::Problem = serde_json::from_str(&response.body).unwrap_or_default();
         let said = secret.scrub(&said.text());
-        let mut error = Error::forge(format!(
+        let mut error = Error::forge_refused(format!(
             "cannot {}: {} answered {status}{}",
             request.purpose,
             exchange::host(&self.api),
@@ -222,7 +222,7 @@ impl Transport {
     }
 
     fn no_response_error(&self, request: &Request<'_>, why: &str) -> Error {
-        Error::forge(format!(
+        Error::forge_unreachable(format!(
             "cannot {}: {}: {why}",
             request.purpose,
             exchange::host(&self.api)
@@ -270,10 +270,10 @@ pub(super) fn parse<T: DeserializeOwned>(request: &Request<'_>, text: &str) -> R
     serde_json::from_str(text).map_err(|error| {
         let purpose = request.purpose;
         if is_page(text) {
-            return Error::forge(format!("cannot {purpose}: the response is a web page"))
+            return Error::forge_answer(format!("cannot {purpose}: the response is a web page"))
                 .hint(NO_API);
         }
-        Error::forge(format!(
+        Error::forge_answer(format!(
             "cannot {purpose}: the response cannot be read: {error}"
         ))
         .hint("run the same command again; it never posts twice")

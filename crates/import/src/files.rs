@@ -101,14 +101,14 @@ fn series_of_dpatch(folder: &Path) -> Result<Vec<u8>> {
             .iter()
             .any(|directive| word.starts_with(directive))
         {
-            return Err(
-                Error::usage("the C preprocessor decides which patches this list has")
-                    .at(&list, Some(index + 1))
-                    .hint(format!(
-                        "write a `series`: `cpp -P {} > series`, with `.dpatch` behind each name",
-                        list.display()
-                    )),
-            );
+            return Err(Error::import_source(
+                "the C preprocessor decides which patches this list has",
+            )
+            .at(&list, Some(index + 1))
+            .hint(format!(
+                "write a `series`: `cpp -P {} > series`, with `.dpatch` behind each name",
+                list.display()
+            )));
         }
         if word.is_empty() || word.starts_with('#') {
             series.push_str(line);
@@ -127,7 +127,7 @@ fn with_series(source: &Path, folder: &Path, list: &str, bytes: Vec<u8>) -> Resu
     let shown = folder.join(list).display().to_string();
     let file = SeriesFile::read(&bytes, &shown)?;
     if file.entries().is_empty() {
-        return Err(Error::usage("the series has no patches").at(shown, None));
+        return Err(Error::import_source("the series has no patches").at(shown, None));
     }
     let names: Vec<String> = file
         .entries()
@@ -151,7 +151,7 @@ fn with_series(source: &Path, folder: &Path, list: &str, bytes: Vec<u8>) -> Resu
         folder
     };
     if let Some(missing) = names.iter().find(|name| !is_in(place, name)) {
-        return Err(Error::usage(format!(
+        return Err(Error::import_source(format!(
             "there is no file {}",
             place.join(missing).display()
         ))
@@ -217,7 +217,7 @@ fn without_series(source: &Path) -> Result<PatchSource> {
         ..
     } = found;
     if patches.is_empty() {
-        return Err(Error::usage(format!(
+        return Err(Error::import_source(format!(
             "{} has neither a `series` nor patches",
             source.display()
         ))
@@ -284,7 +284,7 @@ fn refuse_versions(source: &Path, patches: &[String]) -> Result<()> {
         return Ok(());
     }
     let versions: Vec<&str> = versions.into_iter().collect();
-    Err(Error::usage(format!(
+    Err(Error::import_source(format!(
         "{} has folders of several versions: {}",
         source.display(),
         versions.join(", ")
@@ -331,7 +331,7 @@ impl FoundFiles {
             let entry = entry.map_err(failed)?;
             self.count += 1;
             if self.count > MAX_FILES {
-                return Err(Error::usage(format!(
+                return Err(Error::import_too_large(format!(
                     "more than {MAX_FILES} files below the folder of patches"
                 ))
                 .hint("pass the folder with the patches"));
@@ -360,7 +360,7 @@ impl FoundFiles {
             return Ok(());
         }
         if path.join("series").is_file() {
-            return Err(Error::usage(format!("the folder {name} has a series of its own"))
+            return Err(Error::import_source(format!("the folder {name} has a series of its own"))
                 .at(path.join("series"), None)
                 .hint("import that folder; its `series` says which patches apply, and in which order"));
         }
@@ -476,7 +476,7 @@ fn patches(files: impl Iterator<Item = (PathBuf, String)>) -> Result<Vec<SourceP
         let bytes = contents(&path)?;
         size += bytes.len() as u64;
         if size > MAX_BYTES {
-            return Err(Error::usage(format!(
+            return Err(Error::import_too_large(format!(
                 "the patches are more than {} MB",
                 MAX_BYTES >> 20
             )));
@@ -494,7 +494,7 @@ fn contents(path: &Path) -> Result<Vec<u8>> {
     let failed = |error: std::io::Error| Error::io("read", path, &error);
     let metadata = std::fs::metadata(path).map_err(failed)?;
     if !metadata.is_file() || metadata.len() > MAX_BYTES {
-        return Err(Error::usage(format!(
+        return Err(Error::import_too_large(format!(
             "{} is not a file of at most {} MB",
             path.display(),
             MAX_BYTES >> 20
@@ -520,7 +520,7 @@ pub(super) fn compare(objects: &Objects, base: &str, tree: &str, folder: &Path) 
             Some(file) => is_on_disk(&place, file.mode, &file.content),
         };
         if !same {
-            return Err(Error::series(format!(
+            return Err(Error::import_differs(format!(
                 "the patches produce another {} than the source's tree has; nothing was written",
                 path::shown(&path)
             ))

@@ -198,7 +198,7 @@ fn read(ws: &Workspace, request: &ImportRequest, progress: &dyn Progress) -> Res
         return range::read(ws, &objects, &request.source, range, progress);
     }
     let metadata = std::fs::metadata(path).map_err(|error| {
-        Error::usage(format!("cannot read {}: {error}", path.display())).hint(
+        Error::input_unreadable(format!("cannot read {}: {error}", path.display())).hint(
             "pass an mbox, a patch directory, a tree with a series, or a git repository and a range BASE..TIP",
         )
     })?;
@@ -212,7 +212,7 @@ fn read(ws: &Workspace, request: &ImportRequest, progress: &dyn Progress) -> Res
 fn refuse_strip(request: &ImportRequest, source: &PatchSource) -> Result<()> {
     match request.strip {
         Some(_) if source.series.is_some() || request.range.is_some() => {
-            Err(Error::usage(format!("-p does not apply to {}", source.kind))
+            Err(Error::arguments(format!("-p does not apply to {}", source.kind))
                 .hint("a series has the options of its patches, and perfquilt makes the patches of commits itself"))
         }
         _ => Ok(()),
@@ -310,7 +310,7 @@ impl ImportTarget<'_> {
             if size > MAX_BYTES {
                 let most = MAX_BYTES >> 20;
                 let what = format!("the patches have more than {most} MiB, decompressed");
-                return Err(Error::series(what).at(&*entry.name, None));
+                return Err(Error::patch_syntax(what).at(&*entry.name, None));
             }
             let patch = Patch::parse(entry, &entry.name, &bytes)?;
             // What the patches of commits do is compared with the commits' trees.
@@ -498,7 +498,7 @@ fn trees(
                 let moved = transfer(objects, patch, &trees, (&mut trial, before), fuzz)?;
                 if !moved.is_plain {
                     let what = "its context alone would put it at another place than a merge";
-                    return Err(Error::series(what).at(&patch.shown, None));
+                    return Err(Error::import_differs(what).at(&patch.shown, None));
                 }
                 moved.tree
             }
@@ -522,7 +522,7 @@ fn trees(
             let what = differing.first().map_or("another tree".to_owned(), |path| {
                 format!("another {}", path::shown(path))
             });
-            return Err(Error::series(format!(
+            return Err(Error::import_differs(format!(
                 "{} would produce {what} than the commit; nothing was written",
                 patch.name
             )));
@@ -546,7 +546,7 @@ fn refuse_existing(
     folder: Option<&Path>,
 ) -> Result<(PathBuf, PathBuf)> {
     let refused = |count: usize, place: &Path| {
-        Error::usage(format!(
+        Error::series_exists(format!(
             "{} already has a series of {count} patches, in {}",
             release.name,
             place.display()

@@ -137,13 +137,13 @@ pub fn linear_history(
     let range: HashSet<Oid> = listed.lines().map(oid).collect::<Result<_>>()?;
     if range.len() > limits.commits {
         return Err(
-            Error::series(format!("more than {} commits", limits.commits))
+            Error::history_too_large(format!("more than {} commits", limits.commits))
                 .hint("begin the range at a later commit"),
         );
     }
     let steps = ordered(repository, &range, tip, base)?;
     if tip != base && !steps.last().is_some_and(|last| last.has_base) {
-        return Err(Error::series(format!(
+        return Err(Error::history(format!(
             "{} is not an ancestor of {}",
             short(base),
             short(tip)
@@ -277,7 +277,7 @@ impl Picker<'_> {
             return Ok(());
         }
         let Some(parent) = commit.parent_ids().next() else {
-            return Err(Error::series(format!(
+            return Err(Error::history(format!(
                 "commit {} ({}) has no parent to be compared with",
                 short(step.id),
                 title(&commit)
@@ -359,7 +359,7 @@ impl Picker<'_> {
             let other = last.filter(|at| self.changes[*at].place >= step.side);
             let at = touching.iter().rfind(beside).copied().or(other);
             let Some(at) = at.or(touching.last().copied()).or(last) else {
-                return Err(Error::series(format!(
+                return Err(Error::history(format!(
                     "merge {} changes {}, and no commit came before it",
                     short(step.id),
                     shown(&path)
@@ -420,7 +420,7 @@ impl Picker<'_> {
             if let Some(path) = differing.submodule {
                 return Err(submodule_error("a merge of the range", &path));
             }
-            return Err(Error::series(match differing.paths.first() {
+            return Err(Error::import_differs(match differing.paths.first() {
                 Some(path) => format!(
                     "the picked commits do not reproduce {} of the tip",
                     shown(path)
@@ -434,7 +434,7 @@ impl Picker<'_> {
 
 /// Returns the error for a change of a submodule, which patches cannot make; `commit` makes it.
 fn submodule_error(commit: &str, path: &str) -> Error {
-    Error::series(format!(
+    Error::history(format!(
         "{commit} changes the submodule {path}, which patches cannot do"
     ))
     .hint("leave that commit out of the range: `git rebase -i` in a copy of the fork drops it; the release's own configuration decides which submodules it has")

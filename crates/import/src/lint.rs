@@ -90,7 +90,7 @@ pub fn lint(ws: &Workspace, progress: &dyn Progress) -> Result<LintReport> {
     let sound = errors.is_empty();
     let mut warnings = quirks(series.file(), &paths.series.to_string_lossy());
     warnings.extend(unused.iter().map(|name| {
-        Error::series("the series does not name this file")
+        Error::lint("the series does not name this file")
             .at(paths.patches.join(name), None)
             .hint("add it to the series, or remove it")
     }));
@@ -130,7 +130,7 @@ pub fn lint(ws: &Workspace, progress: &dyn Progress) -> Result<LintReport> {
                     } else {
                         continue;
                     };
-                    let error = Error::series(what).at(&patch.shown, None);
+                    let error = Error::lint(what).at(&patch.shown, None);
                     warnings.push(error.hint("`perfquilt lint --fix` rewrites it"));
                 }
             }
@@ -212,7 +212,7 @@ fn twins_of(patch: &Patch, diff: &FileDiff, content: &[u8], fuzz: usize) -> Vec<
         );
         let hint =
             "check that this is the right place; `perfquilt lint --fix` then writes its line";
-        found.push(Error::series(what).at(&patch.shown, hunk.line).hint(hint));
+        found.push(Error::lint(what).at(&patch.shown, hunk.line).hint(hint));
     }
     found
 }
@@ -307,8 +307,7 @@ pub(crate) fn same_change(patches: &[Patch]) -> Vec<Error> {
         let first = patches[..index]
             .iter()
             .find(|first| is_same(first, patch))?;
-        let error =
-            Error::series(format!("the same diff as {}", first.name)).at(&patch.shown, None);
+        let error = Error::lint(format!("the same diff as {}", first.name)).at(&patch.shown, None);
         Some(error.hint("remove one of them from the series"))
     });
     found.collect()
@@ -327,7 +326,7 @@ fn quirks(file: &SeriesFile, shown: &str) -> Vec<Error> {
     let mut crlf = false;
     for (index, line) in file.lines().iter().enumerate() {
         let warn = |what: &str, hint: &str| {
-            Error::series(what.to_owned())
+            Error::lint(what.to_owned())
                 .at(shown, index + 1)
                 .hint(hint.to_owned())
         };
@@ -357,7 +356,7 @@ fn quirks(file: &SeriesFile, shown: &str) -> Vec<Error> {
 
 fn patch_warnings(patch: &Patch) -> Vec<Error> {
     if patch.files.is_empty() {
-        let empty = Error::series("the patch is empty").at(&patch.shown, None);
+        let empty = Error::lint("the patch is empty").at(&patch.shown, None);
         return vec![empty.hint("remove it from the series")];
     }
     let mut found = Vec::new();
@@ -373,7 +372,7 @@ fn patch_warnings(patch: &Patch) -> Vec<Error> {
     found.extend(patch.lacks());
     let mut warn = |line: Option<usize>, what: String, hint: &str| {
         found.push(
-            Error::series(what)
+            Error::lint(what)
                 .at(&patch.shown, line)
                 .hint(hint.to_owned()),
         );

@@ -53,7 +53,7 @@ pub(super) fn read(path: &Path) -> Result<PatchSource> {
             if diff::parse(&bytes, 1, "").is_ok_and(|parsed| parsed.files.is_empty()) {
                 let what = format!("{} has no patch", path.display());
                 let kind = ForeignContent::without_diff(&bytes);
-                return Err(kind.map_or(Error::usage(what), |kind| kind.error("")));
+                return Err(kind.map_or(Error::import_mail(what), |kind| kind.error("")));
             }
             return one_file(path, bytes);
         }
@@ -65,7 +65,7 @@ pub(super) fn read(path: &Path) -> Result<PatchSource> {
     let mails = folder.path().join("mails");
     std::fs::create_dir(&mails).map_err(|e| Error::io("create", &mails, &e))?;
     let count = split_box(&git, &split, &mails, is_dos).map_err(|details| {
-        Error::usage(format!("{} is not an mbox", path.display()))
+        Error::import_mail(format!("{} is not an mbox", path.display()))
             .details(details)
             .hint("to import one patch, pass its folder")
     })?;
@@ -88,7 +88,7 @@ pub(super) fn read(path: &Path) -> Result<PatchSource> {
             notes.push(format!("mail {place} has no patch: {}", mail.message.title));
         } else if mail.message.author.is_none() {
             let title = &mail.message.title;
-            return Err(Error::usage(format!(
+            return Err(Error::import_mail(format!(
                 "{}: mail {place} ({title}) has no author",
                 path.display()
             ))
@@ -98,10 +98,13 @@ pub(super) fn read(path: &Path) -> Result<PatchSource> {
         }
     }
     if found.is_empty() {
-        return Err(Error::usage(format!("{} has no patch", path.display())));
+        return Err(Error::import_mail(format!(
+            "{} has no patch",
+            path.display()
+        )));
     }
     if let Some(mail) = found.iter().find(|mail| has_another_mail(&mail.diff)) {
-        return Err(Error::usage(format!(
+        return Err(Error::import_mail(format!(
             "{}: another mail follows the patch of `{}` without a line `From …` before it",
             path.display(),
             mail.message.title
@@ -155,7 +158,7 @@ fn plain_bytes(path: &Path) -> Result<Vec<u8>> {
     let failed = |e: std::io::Error| Error::io("read", path, &e);
     let size = std::fs::metadata(path).map_err(failed)?.len();
     if size > MAX_BYTES {
-        return Err(Error::usage(format!(
+        return Err(Error::import_too_large(format!(
             "{} is larger than {} MB",
             path.display(),
             MAX_BYTES >> 20
@@ -271,7 +274,7 @@ fn as_git_reads(patch: &[u8], shown: &str) -> Result<Vec<u8>> {
     let ways: [&dyn Fn(&str) -> String; 3] = [&str::to_owned, &quote_diffs, &quote_lines];
     let mut ways = ways.into_iter().map(quoted);
     let found = ways.find(|bytes| is_right(bytes)).ok_or_else(|| {
-        Error::series("git and GNU patch find different diffs in this mail").at(shown, None)
+        Error::import_differs("git and GNU patch find different diffs in this mail").at(shown, None)
     })?;
     // Git ends the message here, whatever follows the dashes.
     let first = lines.first().map_or(&b""[..], |line| line.trim_ascii_end());
@@ -329,7 +332,7 @@ fn refuse_versions(path: &Path, mails: &[Mail]) -> Result<()> {
         return Ok(());
     };
     let version = |mail: &Mail| mail.version.unwrap_or(1);
-    Err(Error::usage(format!(
+    Err(Error::import_mail(format!(
         "{}: mails {} and {} are versions {} and {} of one patch, `{}`",
         path.display(),
         first.place,
@@ -407,7 +410,7 @@ fn decoded(git: &Git, folder: &Path, file: &Path, place: usize) -> Result<Mail> 
             .run()?;
         if !output.success() {
             let what = format!("git cannot decode mail {place}");
-            return Err(Error::usage(what).details(output.tail(4)).hint(
+            return Err(Error::import_mail(what).details(output.tail(4)).hint(
                 "its character set is unknown or does not fit its bytes; correct `Content-Type:` in the mail",
             ));
         }

@@ -31,7 +31,7 @@ pub(super) fn read(
         .split_once("..")
         .filter(|(from, to)| !from.is_empty() && !to.starts_with('.'))
         .ok_or_else(|| {
-            Error::usage(format!("`{range}` is not a range"))
+            Error::arguments(format!("`{range}` is not a range"))
                 .hint("name the release's commit and the fork's: v1.0..my-branch")
         })?;
     let to = if to.is_empty() { "HEAD" } else { to };
@@ -56,7 +56,7 @@ pub(super) fn read(
     let history = linear_history(objects, &base, &tip, &HistoryLimits::default())?;
     if history.commits.is_empty() {
         return Err(
-            Error::usage(format!("{source} has no commits in {range}")).hint(format!(
+            Error::import_source(format!("{source} has no commits in {range}")).hint(format!(
                 "`git log {range}` there lists them; the older revision comes first"
             )),
         );
@@ -98,7 +98,7 @@ pub(super) fn read(
         );
         size += bytes.len() as u64;
         if size > MAX_BYTES {
-            return Err(Error::series(format!(
+            return Err(Error::history_too_large(format!(
                 "the patches are more than {} MB",
                 MAX_BYTES >> 20
             )));
@@ -159,7 +159,7 @@ fn fetch(
     options: &[&str],
 ) -> Result<String> {
     let unknown = |details: Vec<String>| {
-        Error::usage(format!("{source} has no commit `{revision}`")).details(details)
+        Error::import_source(format!("{source} has no commit `{revision}`")).details(details)
     };
     if source.starts_with('-') || revision.starts_with('-') {
         return Err(unknown(Vec::new()));
@@ -205,7 +205,7 @@ fn fetch(
             .as_ref()
             .and_then(|path| cause(&Git::new(path), source, &words));
         let failed = || match &local {
-            Some(_) => Error::usage(format!("cannot fetch `{revision}` from {source}")),
+            Some(_) => Error::import_source(format!("cannot fetch `{revision}` from {source}")),
             None => unknown(Vec::new()),
         };
         return Err(cause.unwrap_or_else(failed).details(output.tail(6)));
@@ -230,14 +230,14 @@ fn cause(git: &Git, source: &str, words: &str) -> Option<Error> {
     let format = git.run(&["rev-parse", "--show-object-format"]);
     if format.is_ok_and(|output| output.stdout_text().trim() == "sha256") {
         return Some(
-            Error::usage(format!(
+            Error::import_source(format!(
                 "{source} has SHA-256 object ids, which git cannot fetch into a repository with SHA-1 ids"
             ))
             .hint("`git format-patch --stdout BASE..TIP > series.mbox` there, then `perfquilt import series.mbox`"),
         );
     }
     git.is_partial().then(|| {
-        Error::usage(format!(
+        Error::import_source(format!(
             "{source} is a partial clone: it lacks contents of the commits"
         ))
         .hint("import a full clone; `git fetch --refetch --no-filter` there fetches the rest")
@@ -245,7 +245,7 @@ fn cause(git: &Git, source: &str, words: &str) -> Option<Error> {
 }
 
 fn shallow(source: &str) -> Error {
-    Error::usage(format!(
+    Error::import_source(format!(
         "{source} is a shallow clone: it lacks the history before its first commits"
     ))
     .hint("`git fetch --unshallow` there fetches the rest")

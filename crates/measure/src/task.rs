@@ -51,13 +51,13 @@ pub fn kind_of(path: &Path) -> Result<TaskKind> {
 
 /// Reads the task in the file `path`.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<T> {
-    let missing = || Error::usage(format!("there is no {}", path.display()));
+    let missing = || Error::task(format!("there is no {}", path.display()));
     let bytes = read_untrusted(path, LARGEST)?.ok_or_else(missing)?;
     serde_json::from_slice(&bytes).map_err(|error| wrong(path, &error.to_string()))
 }
 
 fn wrong(path: &Path, why: &str) -> Error {
-    Error::usage(format!("not a task of `--on`: {why}")).at(path, None)
+    Error::task(format!("not a task of `--on`: {why}")).at(path, None)
 }
 
 /// Writes a task or a result as JSON.

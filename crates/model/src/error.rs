@@ -6,6 +6,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub mod code;
+
+use code::Code;
+
 /// A result whose error is an [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -93,6 +97,7 @@ pub struct Error {
 
 #[derive(Debug, Clone)]
 struct Inner {
+    code: Code,
     kind: Kind,
     location: Option<SourceLocation>,
     message: String,
@@ -103,13 +108,13 @@ struct Inner {
 }
 
 impl Error {
-    /// Creates an error of `kind` with `message`.
-    pub fn new(kind: Kind, message: impl Into<String>) -> Self {
-        let message = message.into();
+    /// Creates an error; each code has a constructor of its own.
+    pub(crate) fn new(code: Code, message: String) -> Self {
         let hint = says_too_many_files(&message).then(|| TOO_MANY_FILES.to_owned());
         Error {
             inner: Box::new(Inner {
-                kind,
+                code,
+                kind: code.kind,
                 location: None,
                 message,
                 details: Vec::new(),
@@ -120,50 +125,20 @@ impl Error {
         }
     }
 
-    /// Creates an error of kind [`Kind::Internal`].
-    pub fn internal(message: impl Into<String>) -> Self {
-        Self::new(Kind::Internal, message)
-    }
-
-    /// Creates an error of kind [`Kind::Usage`].
-    pub fn usage(message: impl Into<String>) -> Self {
-        Self::new(Kind::Usage, message)
-    }
-
-    /// Creates an error of kind [`Kind::Series`].
-    pub fn series(message: impl Into<String>) -> Self {
-        Self::new(Kind::Series, message)
-    }
-
-    /// Creates an error of kind [`Kind::Build`].
-    pub fn build(message: impl Into<String>) -> Self {
-        Self::new(Kind::Build, message)
-    }
-
-    /// Creates an error of kind [`Kind::Forge`].
-    pub fn forge(message: impl Into<String>) -> Self {
-        Self::new(Kind::Forge, message)
-    }
-
-    /// Creates an error of kind [`Kind::Bench`].
-    pub fn bench(message: impl Into<String>) -> Self {
-        Self::new(Kind::Bench, message)
-    }
-
     /// Creates the error for work stopped by a signal.
     pub fn interrupted() -> Self {
-        Self::new(Kind::Interrupted, "interrupted")
+        Self::ended_by_signal("interrupted")
             .hint("finished work is kept; run the same command again to continue")
     }
 
     /// Creates the error for an input/output failure; `what` is the failed action on `path`, such as `read`.
     pub fn io(what: &str, path: &Path, source: &std::io::Error) -> Self {
-        let error = Self::internal(format!("cannot {what} {}: {source}", path.display()));
+        let message = format!("cannot {what} {}: {source}", path.display());
         match source.kind() {
-            std::io::ErrorKind::StorageFull => error.hint(DISK_FULL),
-            std::io::ErrorKind::PermissionDenied => error.hint(NOT_PERMITTED),
-            std::io::ErrorKind::ReadOnlyFilesystem => error.hint(READ_ONLY),
-            _ => error,
+            std::io::ErrorKind::StorageFull => Self::disk_full(message).hint(DISK_FULL),
+            std::io::ErrorKind::PermissionDenied => Self::permission(message).hint(NOT_PERMITTED),
+            std::io::ErrorKind::ReadOnlyFilesystem => Self::read_only(message).hint(READ_ONLY),
+            _ => Self::file(message),
         }
     }
 
@@ -180,7 +155,11 @@ impl Error {
             [] => format!("no {what} exists yet"),
             names => format!("available: {}", names.join(", ")),
         };
-        Self::usage(format!("there is no {what} `{name}`")).near(name, names.into_iter(), all)
+        Self::unknown_name(format!("there is no {what} `{name}`")).near(
+            name,
+            names.into_iter(),
+            all,
+        )
     }
 
     /// Adds a hint: the nearest of the `known` names, if one is like `name`, else `otherwise`.
@@ -291,6 +270,18 @@ impl Error {
     /// The time within which a server did not become ready; `None` for other errors.
     pub fn exceeded_start_timeout(&self) -> Option<Duration> {
         self.inner.start_timeout
+    }
+
+    /// Gives the error another category, which the purpose of the command decides.
+    #[must_use]
+    pub fn of_kind(mut self, kind: Kind) -> Self {
+        self.inner.kind = kind;
+        self
+    }
+
+    /// What kind of error this is; it outlives the words.
+    pub fn code(&self) -> Code {
+        self.inner.code
     }
 
     /// The category, which determines the exit code.

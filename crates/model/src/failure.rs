@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::error::code::Code;
 use crate::error::{Error, Kind};
 use crate::point::Point;
 
@@ -15,6 +16,9 @@ const MOST_LINES: usize = 40;
 pub struct Failure {
     /// The category.
     pub kind: Kind,
+    /// The error's code; the default in a file of an older program.
+    #[serde(default)]
+    pub code: Code,
     /// The affected point; `None` if all points are affected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub point: Option<Point>,
@@ -34,7 +38,8 @@ pub struct Failure {
 impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {
         let place = failure.place.map(|place| format!("in {place}"));
-        Error::new(failure.kind, failure.message)
+        Error::new(failure.code, failure.message)
+            .of_kind(failure.kind)
             .details(place.into_iter().chain(failure.details))
             .hint_if(failure.hint)
     }
@@ -45,6 +50,7 @@ impl Failure {
     pub fn new(error: &Error, point: Option<Point>) -> Self {
         Failure {
             kind: error.kind(),
+            code: error.code(),
             point,
             place: error.location().map(ToString::to_string),
             message: error.message().to_owned(),

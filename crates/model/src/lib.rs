@@ -15,7 +15,7 @@
 //! let meter: Meter = "instructions".parse()?;
 //! assert!(!meter.is_timed());
 //!
-//! let error = Error::usage("there is no preset `quik`")
+//! let error = Error::arguments("there is no preset `quik`")
 //!     .at("bench-config/perfquilt.toml", 7)
 //!     .hint("did you mean `quick`?");
 //! assert_eq!(error.to_string(), "bench-config/perfquilt.toml:7: there is no preset `quik`");

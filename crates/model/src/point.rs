@@ -27,7 +27,7 @@ pub enum Point {
 impl Point {
     /// Returns the error for `asked` (`patch 7`, `point alone:7`) of a series with fewer patches.
     pub fn beyond(asked: &str, patches: usize) -> Error {
-        let error = Error::usage(format!(
+        let error = Error::point(format!(
             "there is no {asked}: the series has {}",
             counted(patches, "patch", "patches")
         ));
@@ -88,7 +88,7 @@ impl FromStr for Point {
             None => number(text).map(Point::Step),
         };
         point.ok_or_else(|| {
-            Error::usage(format!(
+            Error::point(format!(
                 "`{text}` is not a point: points are 0, 3, alone:3, without:3 and control"
             ))
             .hint("0 is the bare release, 3 the release with the first three patches")

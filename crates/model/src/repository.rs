@@ -36,7 +36,7 @@ impl FromStr for Repository {
                 owner: owner.to_owned(),
                 name: name.to_owned(),
             }),
-            _ => Err(Error::usage(format!("`{text}` is not a repository"))
+            _ => Err(Error::arguments(format!("`{text}` is not a repository"))
                 .hint("a repository is OWNER/NAME")),
         }
     }

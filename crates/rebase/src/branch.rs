@@ -25,7 +25,7 @@ pub(super) fn write_branch(
 ) -> Result<Written> {
     let inside = Git::new(ws.root()).run(&["rev-parse", "--show-toplevel"])?;
     if !inside.success() {
-        return Err(Error::usage("the workspace is not in a git repository").hint(
+        return Err(Error::git("the workspace is not in a git repository").hint(
             "`git init`, a .gitignore with `.perfquilt/` and a commit make it one; --output DIR writes to a folder instead",
         ));
     }
@@ -35,7 +35,7 @@ pub(super) fn write_branch(
     let git = Git::new(&top);
     let head = git.run(&["rev-parse", "--quiet", "--verify", "HEAD^{commit}"])?;
     if !head.success() {
-        return Err(Error::usage("the workspace's repository has no commit yet")
+        return Err(Error::git("the workspace's repository has no commit yet")
             .hint("commit the series first, so that the old patches can be restored"));
     }
     let head = head.stdout_text().trim().to_owned();
@@ -88,7 +88,7 @@ pub(super) fn write_branch(
     ])?;
     let planned = |path: &str| files.contains_key(path) || gone.iter().any(|gone| gone == path);
     if let Some(path) = nul_separated(&changed).find(|path| !planned(path)) {
-        return Err(Error::usage(format!(
+        return Err(Error::branch(format!(
             "{path} is in the way of the series; nothing was written"
         ))
         .hint("--into FOLDER writes elsewhere, --output DIR to a folder without git"));
@@ -129,14 +129,14 @@ fn create_branch(git: &Git, branch: &str, commit: &str, held: &Arc<File>) -> Res
     let lock = git.ok(&["rev-parse", "--path-format=absolute", "--git-path", &lock])?;
     if Path::new(&lock).exists() {
         let remove = format!("`rm {}`", quoted(&lock));
-        let error = Error::usage(format!(
+        let error = Error::branch(format!(
             "{lock} keeps git from creating the branch {branch}"
         ));
         return Err(error.hint(format!(
             "a killed git left it, unless one runs here: {remove}"
         )));
     }
-    let error = Error::usage(format!("git cannot create the branch {branch}"));
+    let error = Error::branch(format!("git cannot create the branch {branch}"));
     Err(error
         .details(output.tail(4))
         .hint("--branch NAME takes another name"))
@@ -158,7 +158,7 @@ fn place(top: &Path, file: &Path, through: bool) -> Result<String> {
     let whole = whole.map_err(|e| Error::io("find", file, &e))?;
     let inner = whole.strip_prefix(top).ok().and_then(Path::to_str);
     let inner = inner.ok_or_else(|| {
-        Error::usage(format!(
+        Error::branch(format!(
             "{} is not in the git repository {}",
             file.display(),
             top.display()
@@ -200,7 +200,7 @@ fn refuse_uncommitted<'a>(
     if found.is_empty() {
         return Ok(());
     }
-    Err(Error::usage(
+    Err(Error::branch(
         "the series, its patches or the configuration have changes that are not committed",
     )
     .details(found.into_iter().take(10))
@@ -214,7 +214,7 @@ fn refuse_branch(git: &Git, branch: &str, default: &str) -> Result<()> {
     // It also takes `@{-1}` for the branch before.
     if !checked.success() || checked.stdout_text().trim_end_matches('\n') != branch {
         let message = format!("`{branch}` cannot be the name of a branch");
-        return Err(Error::usage(message).hint(another));
+        return Err(Error::branch(message).hint(another));
     }
     let exists = |name: &str| -> Result<bool> {
         let reference = format!("refs/heads/{name}");
@@ -228,11 +228,11 @@ fn refuse_branch(git: &Git, branch: &str, default: &str) -> Result<()> {
         } else {
             another.to_owned()
         };
-        return Err(Error::usage(format!("branch {branch} already exists")).hint(hint));
+        return Err(Error::branch(format!("branch {branch} already exists")).hint(hint));
     }
     let beside = |other: &str| {
         let message = format!("branch {other} exists, so git cannot create {branch}");
-        Err(Error::usage(message).hint(another))
+        Err(Error::branch(message).hint(another))
     };
     for (slash, _) in branch.match_indices('/') {
         if exists(&branch[..slash])? {

@@ -58,12 +58,12 @@ pub fn with_folder(text: &str, version: &str, folder: &Path) -> Result<String> {
 
 fn parsed(text: &str) -> Result<DocumentMut> {
     text.parse().map_err(|error: toml_edit::TomlError| {
-        Error::usage(error.message().to_owned()).at(CONFIG_FILE, None)
+        Error::configuration(error.message().to_owned()).at(CONFIG_FILE, None)
     })
 }
 
 fn missing(what: &str) -> Error {
-    Error::usage(what).at(CONFIG_FILE, None)
+    Error::configuration(what).at(CONFIG_FILE, None)
 }
 
 /// Returns the document as text with the line ends of `text`; `toml_edit` writes plain line feeds.

@@ -120,11 +120,11 @@ pub fn rebase(
             format!("name another release; available: {}", others.join(", "))
         };
         let fault = format!("the series is already for {}", request.to);
-        return Err(Error::usage(fault).hint(hint));
+        return Err(Error::rebase_target(fault).hint(hint));
     }
     let series = Series::load_for(ws, Some(&source.version))?;
     if series.patches().is_empty() {
-        return Err(Error::usage("the series has no patches")
+        return Err(Error::series_empty("the series has no patches")
             .hint("`perfquilt rebase` moves a series from one release to another"));
     }
     let from = upstream::ensure(ws, Some(&source.version), progress)?;
@@ -187,7 +187,7 @@ pub fn tree_on(ws: &Workspace, from: &Release, to: &Release, series: &Series) ->
         .iter()
         .find(|patch| patch.status.needs_decision() || patch.status == Status::Untested);
     if let Some(patch) = held {
-        return Err(Error::series(format!(
+        return Err(Error::hunk(format!(
             "{} does not apply to {}",
             patch.name, to.name
         )));

@@ -75,8 +75,10 @@ pub(super) fn plan(
     let objects = Objects::open(&ws.object_store())?;
     let found = survey(ws, Some(&rebased.from.version))?;
     if found.series.digest() != rebased.series.digest() {
-        return Err(Error::usage("the series changed while it was moved")
-            .hint("run the same command again"));
+        return Err(
+            Error::rebase_target("the series changed while it was moved")
+                .hint("run the same command again"),
+        );
     }
     let file = found.series.file().clone();
     let old = found.paths;
@@ -86,7 +88,7 @@ pub(super) fn plan(
         target.patches.as_deref().map(plain),
     ) {
         (Some(into), Some(there)) if into != there => {
-            return Err(Error::usage(format!(
+            return Err(Error::series_exists(format!(
                 "{} already has a series of its own in {}",
                 rebased.to.name,
                 there.display()
@@ -103,7 +105,7 @@ pub(super) fn plan(
         refuse_other_series(ws, folder, source, target)?;
     }
     if let (None, Some(folder)) = (&own, &source.patches) {
-        return Err(Error::usage(format!(
+        return Err(Error::series_exists(format!(
             "{} has its own series, and no folder is given for the one for {}",
             rebased.from.name, rebased.to.name
         ))
@@ -178,7 +180,7 @@ pub(super) fn plan(
     let text = with_comments(&series_text(&file, &listed), &plan.set_aside, &listed);
     let (_, faults) = SeriesFile::parse(text.as_bytes(), &series_path.to_string_lossy());
     if let Some(fault) = faults.first() {
-        return Err(Error::internal(format!(
+        return Err(Error::other_effect(format!(
             "the new series would be invalid: {fault}; nothing was written"
         )));
     }
@@ -216,7 +218,7 @@ pub(super) fn is_inside(path: &Path) -> bool {
 /// Refuses a folder that is not below the workspace or is used otherwise.
 fn refuse_folder(ws: &Workspace, folder: &Path) -> Result<()> {
     let refused = |why: &str| {
-        Err(Error::usage(format!(
+        Err(Error::rebase_target(format!(
             "a series cannot go to {}, which {why}",
             folder.display()
         ))
@@ -323,7 +325,7 @@ fn refuse_other_series(
     let given = target.patches.is_none();
     let free = free_folder(ws, &target.version);
     let refused = |fault: String| {
-        Err(Error::usage(fault).hint(if given {
+        Err(Error::rebase_target(fault).hint(if given {
             format!("`--into {}` names a free folder", free.display())
         } else {
             format!(
@@ -436,7 +438,7 @@ fn verify(
         let how = trial.apply(&new, 0)?;
         let tree = trial.write()?;
         if tree != step.new.after || how.offset != 0 {
-            return Err(Error::internal(format!(
+            return Err(Error::other_effect(format!(
                 "{name} would give a different tree; nothing was written"
             )));
         }

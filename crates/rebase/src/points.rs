@@ -145,7 +145,7 @@ fn beyond(stack: &Stack, k: usize) -> Error {
 }
 
 fn not_separable(patch: &Patch, k: usize, cause: &Error, why: &str) -> Error {
-    let error = Error::series(format!(
+    let error = Error::not_separable(format!(
         "patch {k} ({}) is not separable: {why}",
         patch.name
     ))

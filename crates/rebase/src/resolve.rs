@@ -88,7 +88,7 @@ fn refuse_other(ws: &Workspace, open: &OpenConflict, release: &str, option: &str
     if *version == open.version {
         return Ok(());
     }
-    Err(Error::usage(format!(
+    Err(Error::resolution(format!(
         "the open conflict is for {}, not for {version}",
         open.version
     ))
@@ -117,7 +117,7 @@ pub fn open(
     if let Some(open) = opened(ws)? {
         let same = open.digest == patch.digest && open.parent == step.parent;
         if !same {
-            return Err(Error::usage(format!(
+            return Err(Error::resolution(format!(
                 "the conflict of {} is still open in {}",
                 open.patch,
                 open.directory.display()
@@ -133,7 +133,7 @@ pub fn open(
         }
     }
     if !report.status.needs_decision() && report.review.is_none() {
-        let error = Error::usage(format!(
+        let error = Error::resolution(format!(
             "{} needs no decision: {}",
             patch.name, report.status
         ));
@@ -171,7 +171,7 @@ pub fn open(
         .run()?;
     if !added.success() {
         let message = format!("git cannot check out to {}", directory.display());
-        return Err(Error::usage(message).details(added.tail(8)));
+        return Err(Error::resolution(message).details(added.tail(8)));
     }
     let git = Git::new(&directory);
     let picked = git.run(&[
@@ -189,7 +189,7 @@ pub fn open(
     if !picked.success() && open.files.is_empty() && !picking.success() {
         let tail = picked.tail(8);
         close(ws)?;
-        return Err(Error::usage("git cannot apply the patch in the worktree").details(tail));
+        return Err(Error::resolution("git cannot apply the patch in the worktree").details(tail));
     }
     save(ws, &open)?;
     Ok(open)
@@ -204,7 +204,7 @@ pub fn open(
 pub fn take(ws: &Workspace, release: &str) -> Result<String> {
     let _lock = lock(ws)?;
     let Some(open) = opened(ws)? else {
-        return Err(Error::usage("no conflict is open")
+        return Err(Error::resolution("no conflict is open")
             .hint("`perfquilt rebase RELEASE --resolve PATCH` opens one"));
     };
     refuse_other(ws, &open, release, "--continue")?;
@@ -212,7 +212,7 @@ pub fn take(ws: &Workspace, release: &str) -> Result<String> {
     let objects = Objects::open(&ws.object_store())?;
     if worktree::inspect(&open.directory, objects.path(), ws.root())? != WorktreeState::Complete {
         remove_state(ws)?;
-        return Err(Error::usage(format!("the worktree {dir} is gone"))
+        return Err(Error::resolution(format!("the worktree {dir} is gone"))
             .hint("open the conflict again with --resolve"));
     }
     let git = Git::new(&open.directory);
@@ -220,26 +220,30 @@ pub fn take(ws: &Workspace, release: &str) -> Result<String> {
     let word = quoted(&dir);
     let finish = format!("git -C {word} add -A && git -C {word} cherry-pick --continue");
     if !unmerged.is_empty() {
-        return Err(Error::series(format!("there are unmerged files in {dir}"))
-            .details(unmerged)
-            .hint(format!("once they are right: `{finish}`")));
+        return Err(
+            Error::resolution_unfinished(format!("there are unmerged files in {dir}"))
+                .details(unmerged)
+                .hint(format!("once they are right: `{finish}`")),
+        );
     }
     let status = git.status()?;
     let picking = git.run(&["rev-parse", "--quiet", "--verify", "CHERRY_PICK_HEAD"])?;
     if !status.changed.is_empty() || picking.success() {
-        return Err(
-            Error::series(format!("there are uncommitted changes in {dir}"))
-                .details(status.changed.into_iter().take(10))
-                .hint(format!("`{finish}`")),
-        );
+        return Err(Error::resolution_unfinished(format!(
+            "there are uncommitted changes in {dir}"
+        ))
+        .details(status.changed.into_iter().take(10))
+        .hint(format!("`{finish}`")));
     }
     if let Some(file) = status.untracked.first() {
-        return Err(Error::series(format!("{file} in {dir} is not committed"))
-            .hint("add it and `git commit --amend`, or remove it"));
+        return Err(
+            Error::resolution_unfinished(format!("{file} in {dir} is not committed"))
+                .hint("add it and `git commit --amend`, or remove it"),
+        );
     }
     let head = git.ok(&["rev-parse", "HEAD"])?;
     if head == open.parent {
-        return Err(Error::series(format!("nothing was committed in {dir}")).hint(format!(
+        return Err(Error::resolution_unfinished(format!("nothing was committed in {dir}")).hint(format!(
             "if the patch became empty, record that with `git -C {word} commit --allow-empty -m upstream`"
         )));
     }
@@ -270,7 +274,7 @@ pub fn abort(ws: &Workspace, release: &str) -> Result<String> {
             refuse_other(ws, &open, release, "--abort")?;
             open.patch
         }
-        Ok(None) => return Err(Error::usage("no conflict is open")),
+        Ok(None) => return Err(Error::resolution("no conflict is open")),
         // This command must also be able to close a conflict with a damaged state file.
         Err(_) => "the conflict".to_owned(),
     };
@@ -319,7 +323,7 @@ fn refuse_markers(objects: &Objects, before: &str, after: &str, dir: &Path) -> R
             .is_some_and(|file| file.content.split(|&b| b == b'\n').any(marker));
         let line = file.content.split(|&b| b == b'\n').position(marker);
         if let (Some(line), false) = (line, had) {
-            return Err(Error::series("a conflict marker remains")
+            return Err(Error::resolution_unfinished("a conflict marker remains")
                 .at(dir.join(shown(&path)), line + 1)
                 .hint("resolve it and commit again"));
         }

@@ -168,5 +168,5 @@ fn doubt(patch: &Patch, merge: &FileMerge) -> Option<Error> {
         (Some(hunk), Some(diff)) => diff.hunks.get(hunk.number - 1).map(|hunk| hunk.line),
         (_, diff) => diff.map(|diff| diff.line),
     };
-    Some(Error::series(what).at(&patch.shown, line))
+    Some(Error::hunk(what).at(&patch.shown, line))
 }

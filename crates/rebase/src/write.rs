@@ -26,7 +26,7 @@ pub fn write(ws: &Workspace, rebased: &RebasedSeries, options: &WriteOptions) ->
         .filter(|patch| patch.status.needs_decision() || patch.status == Status::Untested)
         .collect();
     if !undecided.is_empty() && !options.hold {
-        return Err(Error::series("some patches need a decision first")
+        return Err(Error::rebase_decision("some patches need a decision first")
             .details(
                 undecided
                     .iter()
@@ -48,7 +48,7 @@ pub fn write(ws: &Workspace, rebased: &RebasedSeries, options: &WriteOptions) ->
 /// Writes all files to a new folder, which appears in one step.
 fn write_folder(folder: &Path, plan: WritePlan) -> Result<Written> {
     if let Some(path) = plan.files.keys().find(|path| !is_inside(plain(path))) {
-        return Err(Error::usage(format!(
+        return Err(Error::rebase_target(format!(
             "{} is not below the workspace, and cannot be written to a separate folder",
             path.display()
         )));
@@ -57,7 +57,8 @@ fn write_folder(folder: &Path, plan: WritePlan) -> Result<Written> {
     let entries = if_there("read", &target, std::fs::read_dir(&target))?;
     if entries.into_iter().flatten().next().is_some() {
         return Err(
-            Error::usage(format!("{} is not empty", folder.display())).hint("name a new folder")
+            Error::folder_taken(format!("{} is not empty", folder.display()))
+                .hint("name a new folder"),
         );
     }
     let parent = target.parent().unwrap_or(Path::new("/"));

@@ -125,7 +125,9 @@ fn limited(
     let check = |collector: &Collector<'_>| collector.check_extent();
     let read = collect(&mut input, shown, again, &check, margin);
     match input.limit() {
-        0 => Err(Error::usage(format!("it is larger than {most} bytes")).at(shown, None)),
+        0 => {
+            Err(Error::observation_file(format!("it is larger than {most} bytes")).at(shown, None))
+        }
         _ => read,
     }
 }
@@ -156,7 +158,7 @@ fn collect(
     let (header, supplement) = (reader.header.clone(), reader.supplement.clone());
     let mut collector = Collector::new(&header, &supplement)?;
     let within_limits = |collector: &Collector<'_>| {
-        check(collector).map_err(|message| Error::usage(message).at(path, None))
+        check(collector).map_err(|message| Error::observation_file(message).at(path, None))
     };
     // Planned workloads count, too.
     within_limits(&collector)?;
@@ -171,7 +173,7 @@ fn collect(
                 } else {
                     message
                 };
-                return Err(batch.at(line, Error::usage(message)));
+                return Err(batch.at(line, Error::observation_file(message)));
             }
         }
         within_limits(&collector)?;
@@ -216,7 +218,7 @@ pub fn open(path: &Path) -> Result<Box<dyn BufRead>> {
 }
 
 fn unreadable(path: &Path, error: &std::io::Error) -> Error {
-    Error::usage(format!("cannot read {}: {error}", path.display()))
+    Error::observation_file(format!("cannot read {}: {error}", path.display()))
         .hint("`perfquilt report --format jsonl` writes such a file")
 }
 

@@ -19,7 +19,7 @@ pub fn merge(files: Vec<(&Path, ObservationFile)>) -> Result<ObservationFile> {
     let mut names = Names::default();
     let mut files = files.into_iter();
     let Some((path, first)) = files.next() else {
-        return Err(Error::usage("there is no file to merge"));
+        return Err(Error::arguments("there is no file to merge"));
     };
     check_alone(&first).map_err(|error| error.at(path, None))?;
     let mut next = 0;
@@ -41,7 +41,7 @@ pub fn merge(files: Vec<(&Path, ObservationFile)>) -> Result<ObservationFile> {
 /// Refuses experiments whose blocks are not all their own, or do not all have the same points.
 fn check_alone(file: &ObservationFile) -> Result<()> {
     if !file.header.reused.is_empty() {
-        return Err(Error::usage(
+        return Err(Error::merge(
             "it reuses observations of earlier experiments, which are of one machine alone",
         )
         .hint("`perfquilt run --fresh` measures everything"));
@@ -49,7 +49,7 @@ fn check_alone(file: &ObservationFile) -> Result<()> {
     let mut plans = file.supplement.planned.iter();
     if plans.any(|plan| plan.windows.is_some()) {
         return Err(
-            Error::usage("a series that was measured in windows cannot be merged")
+            Error::merge("a series that was measured in windows cannot be merged")
                 .hint("`--point` measures fewer points at once"),
         );
     }
@@ -59,12 +59,12 @@ fn check_alone(file: &ObservationFile) -> Result<()> {
 fn check_same(first: &ExperimentHeader, other: &ExperimentHeader) -> Result<()> {
     let alike = |header| Comparable::of(header).only(|part| !matches!(part, Part::Machine(_)));
     if let Some(difference) = alike(first).difference(&alike(other)) {
-        return Err(Error::usage(format!(
+        return Err(Error::merge(format!(
             "it cannot be merged with the first file: {difference}"
         )));
     }
     if first.series != other.series {
-        return Err(Error::usage(
+        return Err(Error::merge(
             "its series differs from that of the first file",
         ));
     }
@@ -103,7 +103,7 @@ fn check_new(seen: &HashSet<u64>, file: &ObservationFile) -> Result<()> {
     let known = known.filter(|value| seen.contains(value)).count();
     if 2 * known > all {
         let fault = format!("{known} of its {all} {what} are also in an earlier file");
-        return Err(Error::usage(fault).hint("name each experiment once"));
+        return Err(Error::merge(fault).hint("name each experiment once"));
     }
     Ok(())
 }
@@ -135,7 +135,7 @@ fn numbered(
     let first = *next;
     for observation in &mut file.observations {
         let block = observation.block.checked_add(first);
-        observation.block = block.ok_or_else(|| Error::usage("its block numbers are too high"))?;
+        observation.block = block.ok_or_else(|| Error::merge("its block numbers are too high"))?;
         *next = (*next).max(observation.block.saturating_add(1));
         let machine = observation.machine.take();
         let name = own

@@ -94,7 +94,7 @@ impl RunStart {
     /// Refuses an outcome that is not of this run, or has something else than what was asked for.
     fn check(&self, outcome: &RunOutcome, attribution: Option<&Attribution>) -> Result<()> {
         let refused = |why| {
-            Err(Error::usage(format!(
+            Err(Error::outcome(format!(
                 "the outcome is not of this run: {why}"
             )))
         };
@@ -168,13 +168,13 @@ impl RunOutcome {
     /// Reads an outcome from an untrusted file.
     pub fn read(path: &Path) -> Result<Self> {
         let wrong = |why: String| {
-            Error::usage(format!(
+            Error::outcome(format!(
                 "not an outcome of `perfquilt run --outcome`: {why}"
             ))
             .at(path, None)
         };
         let missing = || {
-            Error::usage(format!("there is no {}", path.display()))
+            Error::outcome(format!("there is no {}", path.display()))
                 .hint("`perfquilt run --outcome FOLDER` writes it")
         };
         let text = read_untrusted(path, LARGEST)?.ok_or_else(missing)?;
@@ -217,7 +217,7 @@ const MAX_PACKED: u64 = 256 << 20;
 fn folder(dir: &Path) -> Result<()> {
     match std::fs::symlink_metadata(dir) {
         Ok(found) if found.is_symlink() => {
-            Err(Error::usage("it is a link, so it was not read").at(dir, None))
+            Err(Error::outcome("it is a link, so it was not read").at(dir, None))
         }
         _ => Ok(()),
     }
@@ -262,8 +262,8 @@ pub fn bisection(dir: &Path) -> Result<Option<BisectSession>> {
         return Ok(None);
     };
     digest::check(&bytes).map_err(|error| error.at(&path, None))?;
-    let text =
-        std::str::from_utf8(&bytes).map_err(|_| Error::usage("it is not UTF-8").at(&path, None))?;
+    let text = std::str::from_utf8(&bytes)
+        .map_err(|_| Error::outcome("it is not UTF-8").at(&path, None))?;
     BisectSession::parse(text)
         .map(Some)
         .map_err(|error| error.at(&path, None))
@@ -429,7 +429,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         let dir = tempfile::tempdir().unwrap();
-        let error = Error::build("patch 3 does not compile: `x` was not declared")
+        let error = Error::build_failed("patch 3 does not compile: `x` was not declared")
             .at("sql/a.cc", 12)
             .details(["a.cc:12: error"])
             .hint("mend it");
@@ -444,7 +444,7 @@ mod tests {
     #[test]
     fn what_is_too_long_is_cut() {
         let dir = tempfile::tempdir().unwrap();
-        let mut failure = Failure::new(&Error::build("x".repeat(5000)), None);
+        let mut failure = Failure::new(&Error::build_failed("x".repeat(5000)), None);
         failure.details = vec!["y".repeat(5000); 500];
         failure.message = "z".repeat(5000);
         RunOutcome::new("", vec![failure; 2])
@@ -457,7 +457,7 @@ mod tests {
                 .to_string()
                 .contains("larger")
         );
-        let mut failure = Failure::new(&Error::build("x"), None);
+        let mut failure = Failure::new(&Error::build_failed("x"), None);
         failure.message = "z".repeat(5000);
         RunOutcome::new("", vec![failure; 200])
             .write(dir.path())
@@ -620,7 +620,7 @@ mod tests {
     #[test]
     fn what_is_there_of_the_same_commit_stays() {
         let dir = tempfile::tempdir().unwrap();
-        let failure = |message: &str| vec![Failure::new(&Error::build(message), None)];
+        let failure = |message: &str| vec![Failure::new(&Error::build_failed(message), None)];
         let kept = || {
             let outcome = RunOutcome::read(&dir.path().join(OUTCOME_FILE)).unwrap();
             assert_eq!(outcome.began, start("").began);

@@ -14,7 +14,7 @@ pub fn read<T: DeserializeOwned>(path: &Path, hint: impl FnOnce() -> String) -> 
         return Ok(None);
     };
     serde_json::from_slice(&text).map(Some).map_err(|error| {
-        Error::usage(format!("{} is damaged: {error}", path.display())).hint(hint())
+        Error::state_damaged(format!("{} is damaged: {error}", path.display())).hint(hint())
     })
 }
 

@@ -167,7 +167,7 @@ impl Store {
 
     fn damaged(&self, id: ExperimentId, workload: &str, what: &str, block: u32) -> Error {
         let name = self.header(id).map(|header| header.experiment);
-        Error::internal(format!(
+        Error::store_damaged(format!(
             "block {block} of {workload}{what} in experiment {} is not what was measured: {} is damaged",
             name.as_deref().unwrap_or("?"),
             self.database.path.display()

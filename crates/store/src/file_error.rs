@@ -11,10 +11,10 @@ pub fn unreadable(path: &Path, error: &std::io::Error) -> Error {
         ErrorKind::UnexpectedEof => "the file is incomplete: its compressed data end early",
         // The kind that the decoder gives to its own errors.
         ErrorKind::InvalidInput => "the compressed data are damaged",
-        ErrorKind::InvalidData => return Error::usage("not UTF-8").at(path, None),
+        ErrorKind::InvalidData => return Error::observation_file("not UTF-8").at(path, None),
         _ => return Error::io("read", path, error),
     };
-    Error::usage(fault)
+    Error::observation_file(fault)
         .at(path, None)
         .hint("copy or download the file again")
 }
@@ -29,7 +29,7 @@ pub fn require_object(text: &[u8], what: &str) -> Result<()> {
         Ok(serde_json::Value::Array(_)) => "an array",
         Ok(serde_json::Value::Object(_)) | Err(_) => return Ok(()),
     };
-    Err(Error::usage(format!(
+    Err(Error::observation_file(format!(
         "not {what}: expected a JSON object, found {found}"
     )))
 }

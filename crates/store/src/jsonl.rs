@@ -34,7 +34,7 @@ pub fn read(input: impl BufRead, shown: &Path) -> Result<ObservationFile> {
                 .map(|line| duplicate_message(&observation, Some(line))),
         };
         if let Some(fault) = fault {
-            return Err(reader.at(Error::usage(fault)));
+            return Err(reader.at(Error::observation_file(fault)));
         }
         observations.push(observation);
     }
@@ -80,7 +80,7 @@ impl<R: BufRead> Reader<R> {
             digest: Sha256::new(),
         };
         let Some(first) = lines.next()? else {
-            return Err(Error::usage("the file is empty")
+            return Err(Error::observation_file("the file is empty")
                 .at(shown, None)
                 .hint(READABLE));
         };
@@ -88,7 +88,7 @@ impl<R: BufRead> Reader<R> {
         header
             .check()
             .and_then(|()| supplement.check())
-            .map_err(|fault| lines.at(Error::usage(fault)))?;
+            .map_err(|fault| lines.at(Error::observation_file(fault)))?;
         Ok(Reader {
             header,
             supplement,
@@ -197,7 +197,7 @@ impl Batch {
 fn parse(text: &[u8], complete: bool) -> Result<Observation> {
     if text.trim_ascii_start().first() == Some(&b'[') {
         let fault = "not an observation: expected a JSON object, found an array";
-        return Err(Error::usage(fault));
+        return Err(Error::observation_file(fault));
     }
     serde_json::from_slice(text).map_err(|error| malformed(&error, text, complete))
 }
@@ -212,13 +212,13 @@ fn parse_header(text: &[u8]) -> Result<FirstLine> {
         } else {
             format!("not a header: {}", json_fault(&error))
         };
-        Error::usage(fault).hint(HEADER_HINT)
+        Error::observation_file(fault).hint(HEADER_HINT)
     })
 }
 
 fn malformed(error: &serde_json::Error, text: &[u8], complete: bool) -> Error {
     if let Err(error) = std::str::from_utf8(text) {
-        return Error::usage(format!(
+        return Error::observation_file(format!(
             "not an observation: not UTF-8 (byte {})",
             error.valid_up_to() + 1
         ));
@@ -228,7 +228,7 @@ fn malformed(error: &serde_json::Error, text: &[u8], complete: bool) -> Error {
     if let Some(field) = faulty_field(error, text).filter(|_| !behind) {
         words = format!("`{field}`: {words}");
     }
-    let fault = Error::usage(format!("not an observation: {words}"));
+    let fault = Error::observation_file(format!("not an observation: {words}"));
     if error.is_eof() && !complete {
         return fault.hint(
             "the last line is cut off: the file is incomplete; remove that line to analyse the rest",
@@ -322,7 +322,7 @@ impl<R: BufRead> Lines<R> {
             self.number += 1;
             self.complete = self.text.last() == Some(&b'\n');
             if !self.complete && read as u64 == LONGEST_LINE {
-                return Err(self.at(Error::usage("a line of more than 16 MiB")));
+                return Err(self.at(Error::observation_file("a line of more than 16 MiB")));
             }
             if self.number == 1 && self.text.starts_with(BYTE_ORDER_MARK) {
                 self.text.drain(..BYTE_ORDER_MARK.len());
@@ -332,7 +332,7 @@ impl<R: BufRead> Lines<R> {
                 let digest = hex::encode(self.digest.clone().finalize());
                 if given != format!("{digest}\"}}").as_bytes() {
                     let fault = "the lines before this one are not those that were written";
-                    return Err(self.at(Error::usage(fault).hint(
+                    return Err(self.at(Error::observation_file(fault).hint(
                         "use another copy of the file; if you changed it yourself, remove this line",
                     )));
                 }

@@ -137,7 +137,7 @@ impl Store {
     /// Opens an existing database at `path` for reading results.
     pub fn open_existing(path: &Path) -> Result<Self> {
         if !path.exists() {
-            return Err(Error::usage("there are no results yet")
+            return Err(Error::no_results("there are no results yet")
                 .hint("`perfquilt run` builds, measures and reports"));
         }
         Self::open_at(path, false)
@@ -180,7 +180,7 @@ impl Store {
                 Some((id, Json(old))) => {
                     header.experiment = old.experiment;
                     header.started = old.started;
-                    header.check().map_err(Error::internal)?;
+                    header.check().map_err(Error::store_damaged)?;
                     self.database.execute(
                         "UPDATE experiments SET header = ?2 WHERE id = ?1",
                         params![id, json("the header", &header)?],
@@ -193,7 +193,7 @@ impl Store {
                         header.started = now.to_string();
                     }
                     header.experiment = self.free_name(&header.experiment)?;
-                    header.check().map_err(Error::internal)?;
+                    header.check().map_err(Error::store_damaged)?;
                     self.database.execute(
                         "INSERT INTO experiments (key, name, header, touched) VALUES (?1, ?2, ?3, 0)",
                         params![key, header.experiment, json("the header", &header)?],
@@ -336,7 +336,7 @@ impl Store {
     fn insert_functions(&self, id: ExperimentId, functions: &[PointFunctions]) -> Result<()> {
         for counted in functions {
             let costs = functions::encode(&counted.functions)
-                .ok_or_else(|| Error::internal("cannot write the costs of functions"))?;
+                .ok_or_else(|| Error::store_damaged("cannot write the costs of functions"))?;
             self.database.execute(
                 "INSERT OR REPLACE INTO functions VALUES (?1, ?2, ?3, ?4, ?5)",
                 params![
@@ -389,7 +389,7 @@ impl Store {
             let mut checked = observation.clone();
             checked.experiment.clone_from(&header.experiment);
             header.check_observation(&checked).map_err(|fault| {
-                Error::internal(format!(
+                Error::store_damaged(format!(
                     "block {} of {}: {fault}",
                     checked.block, checked.workload
                 ))
@@ -401,10 +401,12 @@ impl Store {
                     &checked,
                 )
                 .map_err(|error| match error.sqlite_error_code() {
-                    Some(rusqlite::ErrorCode::ConstraintViolation) => Error::internal(format!(
-                        "block {} of {} ({}) already has point {}",
-                        checked.block, checked.workload, checked.meter, checked.point
-                    )),
+                    Some(rusqlite::ErrorCode::ConstraintViolation) => {
+                        Error::store_damaged(format!(
+                            "block {} of {} ({}) already has point {}",
+                            checked.block, checked.workload, checked.meter, checked.point
+                        ))
+                    }
                     _ => failed(error),
                 })?;
         }
@@ -456,5 +458,5 @@ impl Store {
 /// Returns `value` as JSON; `what` is its noun in an error.
 fn json(what: &str, value: &(impl serde::Serialize + ?Sized)) -> Result<String> {
     serde_json::to_string(value)
-        .map_err(|error| Error::internal(format!("cannot write {what}: {error}")))
+        .map_err(|error| Error::store_damaged(format!("cannot write {what}: {error}")))
 }

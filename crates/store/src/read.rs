@@ -45,7 +45,8 @@ impl Store {
     pub fn header(&self, id: ExperimentId) -> Result<ExperimentHeader> {
         let sql = "SELECT header FROM experiments WHERE id = ?1";
         let found = self.database.first(sql, [id.0], |row| row.get(0))?;
-        let Json(header) = found.ok_or_else(|| Error::internal("there is no such experiment"))?;
+        let Json(header) =
+            found.ok_or_else(|| Error::store_damaged("there is no such experiment"))?;
         Ok(header)
     }
 

@@ -124,7 +124,7 @@ impl FileState {
         }
         if self.application != kind.application {
             let fault = format!("{file} is a database of another program");
-            return Err(Error::usage(fault).hint(anew(kind, path)));
+            return Err(Error::store(fault).hint(anew(kind, path)));
         }
         if self.version != kind.version {
             let age = if self.version > kind.version {
@@ -137,7 +137,7 @@ impl FileState {
                 self.version, kind.version
             );
             let hint = format!("{}; {}", kind.export, anew(kind, path));
-            return Err(Error::usage(fault).hint(hint));
+            return Err(Error::store(fault).hint(hint));
         }
         Ok(())
     }
@@ -194,38 +194,38 @@ pub(super) fn explain(
     let code = match error {
         rusqlite::Error::SqliteFailure(failure, _) => Some(failure.code),
         rusqlite::Error::FromSqlConversionFailure(_, _, fault) => {
-            let damaged = Error::internal(format!("{file} is damaged"));
+            let damaged = Error::store_damaged(format!("{file} is damaged"));
             return damaged.details([fault.to_string()]);
         }
         _ => None,
     };
     match code {
-        Some(ErrorCode::DiskFull) => Error::internal(format!(
+        Some(ErrorCode::DiskFull) => Error::disk_full(format!(
             "cannot {what} {file}: the disk is full"
         ))
         .hint(DISK_FULL),
         Some(ErrorCode::SystemIoFailure) => {
-            Error::internal(format!("cannot {what} {file}: {}", cause(error)))
+            Error::store_damaged(format!("cannot {what} {file}: {}", cause(error)))
                 .hint("check whether the disk is full or broken; finished work is kept")
         }
         Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => {
-            Error::usage(format!("cannot {what} {file}: {}", cause(error)))
+            Error::store(format!("cannot {what} {file}: {}", cause(error)))
                 .hint("the folder must exist and be writable")
         }
         Some(ErrorCode::NotADatabase) => {
-            Error::usage(format!("{file} is not a {} database", kind.name))
+            Error::store(format!("{file} is not a {} database", kind.name))
                 .hint(anew(kind, path))
         }
-        Some(ErrorCode::DatabaseCorrupt) => Error::internal(format!("{file} is damaged"))
+        Some(ErrorCode::DatabaseCorrupt) => Error::store_damaged(format!("{file} is damaged"))
             .details([cause(error)])
             .hint(format!(
                 "`sqlite3 {file} .recover` saves what can be saved; or move it away and measure again"
             )),
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Error::internal(format!(
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Error::store_locked(format!(
             "cannot {what} {file}: another perfquilt is writing to it"
         ))
         .hint("wait until it is done, then run the same command again"),
-        _ => Error::internal(format!("cannot {what} {file}: {}", cause(error))),
+        _ => Error::store_damaged(format!("cannot {what} {file}: {}", cause(error))),
     }
 }
 

@@ -104,7 +104,7 @@ pub fn read(input: impl BufRead, shown: &Path) -> Result<ImportedTable> {
             .strip_prefix(MARK)
             .filter(|_| number == 0)
             .unwrap_or(line);
-        let at = |fault: String| Error::usage(fault).at(shown, Some(number + 1));
+        let at = |fault: String| Error::foreign_results(fault).at(shown, Some(number + 1));
         if number == 0 {
             columns = Columns::read(line).ok_or_else(|| {
                 let head = HEAD.join(", ");
@@ -122,13 +122,13 @@ pub fn read(input: impl BufRead, shown: &Path) -> Result<ImportedTable> {
         }
     }
     if !rows.iter().any(|row| row.level == RowLevel::Total) {
-        return Err(Error::usage("the row `total` is missing").at(shown, None));
+        return Err(Error::foreign_results("the row `total` is missing").at(shown, None));
     }
     let name = shown.file_stem().unwrap_or_default().to_string_lossy();
     let file = file(&name, &rows, columns.servers.clone(), &columns.runs);
     file.header
         .check()
-        .map_err(|fault| Error::usage(fault).at(shown, Some(1)))?;
+        .map_err(|fault| Error::foreign_results(fault).at(shown, Some(1)))?;
     let columns = columns.headings();
     Ok(ImportedTable {
         table: RecordedTable { columns, rows },

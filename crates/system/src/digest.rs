@@ -59,7 +59,7 @@ pub fn check(text: &[u8]) -> Result<()> {
         let (object, seen) = text.split_at(at);
         seen.trim_ascii_end() == seal(object).trim_ascii_end()
     });
-    let damaged = || Error::usage("its digest is another, so a bit was flipped");
+    let damaged = || Error::digest("its digest is another, so a bit was flipped");
     intact.then_some(()).ok_or_else(damaged)
 }
 

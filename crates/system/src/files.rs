@@ -70,7 +70,7 @@ pub fn check_trusted(path: &Path) -> Result<()> {
         "{} {why}, so another user may have written its content",
         path.display()
     );
-    Err(Error::usage(fault))
+    Err(Error::file_refused(fault))
 }
 
 /// Makes the folder `path`, if it is missing, and accessible to this user only.
@@ -92,7 +92,7 @@ pub fn make_private(path: &Path) -> Result<()> {
             "{} belongs to another user, who could read and replace its content",
             path.display()
         );
-        return Err(Error::usage(fault)
+        return Err(Error::file_refused(fault)
             .hint("give it to the user who runs perfquilt (`chown`), or use another folder"));
     }
     if is_private(&found) {
@@ -115,7 +115,8 @@ pub fn is_private(found: &Metadata) -> bool {
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be opened.
 pub fn open_untrusted(path: &Path) -> Result<Option<File>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let refused = |why: &str| Error::usage(format!("{why}, so it was not read")).at(path, None);
+    let refused =
+        |why: &str| Error::file_refused(format!("{why}, so it was not read")).at(path, None);
     let file = match rustix::fs::open(path, flags, Mode::empty()) {
         Ok(file) => File::from(file),
         Err(rustix::io::Errno::NOENT) => return Ok(None),
@@ -142,7 +143,7 @@ pub fn read_untrusted(path: &Path, most: u64) -> Result<Option<Vec<u8>>> {
     if bytes.len() as u64 <= most {
         Ok(Some(bytes))
     } else {
-        Err(Error::usage(format!("it is larger than {most} bytes")).at(path, None))
+        Err(Error::file_refused(format!("it is larger than {most} bytes")).at(path, None))
     }
 }
 
@@ -169,7 +170,7 @@ pub fn read_text(path: &Path, shown: &str) -> Result<String> {
     String::from_utf8(bytes).map_err(|error| {
         let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         let line = good.iter().filter(|byte| **byte == b'\n').count() + 1;
-        Error::usage("not UTF-8").at(shown, line)
+        Error::file_refused("not UTF-8").at(shown, line)
     })
 }
 

@@ -22,7 +22,7 @@ pub fn remove_tree(path: &Path) -> Result<()> {
     if gone()? {
         Ok(())
     } else {
-        Err(Error::internal(format!("cannot remove {}", path.display())))
+        Err(Error::file(format!("cannot remove {}", path.display())))
     }
 }
 

@@ -92,7 +92,7 @@ impl Inputs {
             Ok(digest) => digest,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
             Err(error) => {
-                return Err(Error::usage(format!(
+                return Err(Error::input_unreadable(format!(
                     "cannot read {}, which is part of the measurement: {error}",
                     path.display()
                 )));
@@ -181,7 +181,7 @@ impl Inputs {
                 "{} changed while it was part of a measurement: this block does not count",
                 path.display()
             );
-            Err(Error::usage(fault).hint(
+            Err(Error::input_unreadable(fault).hint(
                 "the same command measures with the file as it is now; if the client writes it, let it write into a folder without a file of that name",
             ))
         })

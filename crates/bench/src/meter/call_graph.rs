@@ -78,12 +78,12 @@ impl CallGraph {
             // Names may hold any byte; costs and keywords are ASCII.
             let line = String::from_utf8_lossy(&line);
             parser.line(line.trim_end()).ok_or_else(|| {
-                Error::bench("not a line of a callgrind profile").at(file, Some(index + 1))
+                Error::meter_failed("not a line of a callgrind profile").at(file, Some(index + 1))
             })?;
         }
-        parser
-            .finish()
-            .ok_or_else(|| Error::bench("the callgrind profile is incomplete").at(file, None))
+        parser.finish().ok_or_else(|| {
+            Error::meter_failed("the callgrind profile is incomplete").at(file, None)
+        })
     }
 
     /// Whether a function of this name ran, with any parameters.

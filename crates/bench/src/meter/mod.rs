@@ -91,7 +91,7 @@ impl Counter {
     pub fn callgrind() -> Result<Self> {
         for program in ["valgrind", "vgdb"] {
             if find_program(program).is_none() {
-                return Err(Error::usage(format!(
+                return Err(Error::meter_unavailable(format!(
                     "instructions cannot be counted: this machine has no hardware counters for \
                      `perf stat`, and `{program}` is not installed"
                 ))
@@ -205,7 +205,7 @@ pub(crate) fn run_checked(
     run: &mut RunTransactions<'_>,
 ) -> Result<u64> {
     match run(running, transactions) {
-        Ok(0) => Err(Error::bench(format!(
+        Ok(0) => Err(Error::no_transaction(format!(
             "the workload ran no transaction on the server of {}",
             running.label()
         ))),
@@ -268,7 +268,7 @@ impl CountedWork<'_> {
             return Ok((graph, n));
         }
         let label = self.running.label();
-        Err(Error::bench(format!("callgrind counted nothing in the server of {label}")).hint(
+        Err(Error::meter_failed(format!("callgrind counted nothing in the server of {label}")).hint(
             "the command that starts the server must stay in the foreground and be the server itself",
         ))
     }

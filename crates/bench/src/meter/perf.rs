@@ -207,7 +207,7 @@ impl PerfSession {
         self.command("disable")?;
         self.child.interrupt();
         if self.child.wait_within(TIMEOUT)?.is_none() {
-            return Err(Error::bench("perf did not exit"));
+            return Err(Error::meter_failed("perf did not exit"));
         }
         Ok(self.out)
     }
@@ -215,7 +215,7 @@ impl PerfSession {
     fn command(&mut self, word: &str) -> Result<()> {
         self.control
             .write_all(format!("{word}\n").as_bytes())
-            .map_err(|error| Error::internal(format!("cannot write to perf: {error}")))?;
+            .map_err(|error| Error::system_refused(format!("cannot write to perf: {error}")))?;
         let started = Instant::now();
         let mut said = Vec::new();
         while !said.ends_with(b"ack\n\0") && !said.ends_with(b"ack\n") {
@@ -226,10 +226,10 @@ impl PerfSession {
             }
             check_interrupted()?;
             if let Some(status) = self.child.try_wait()? {
-                return Err(Error::bench(format!("perf exited early ({status})")));
+                return Err(Error::meter_failed(format!("perf exited early ({status})")));
             }
             if started.elapsed() > TIMEOUT {
-                return Err(Error::bench(format!("perf did not answer `{word}`")));
+                return Err(Error::meter_failed(format!("perf did not answer `{word}`")));
             }
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -260,7 +260,7 @@ pub(super) fn readings(text: &str, sources: &[&EventSource], n: u64) -> Result<V
         .collect();
     if !extrapolated.is_empty() {
         let names: Vec<&str> = extrapolated.into_iter().collect();
-        return Err(Error::bench(format!(
+        return Err(Error::meter_failed(format!(
             "this processor has too few counters for all events at once: {} had none part of the time",
             names.join(", ")
         ))
@@ -283,7 +283,8 @@ pub(super) fn readings(text: &str, sources: &[&EventSource], n: u64) -> Result<V
                 _ => None,
             };
             let value = value.ok_or_else(|| {
-                Error::bench(format!("perf did not count {}", source.meter)).details(text.lines())
+                Error::meter_failed(format!("perf did not count {}", source.meter))
+                    .details(text.lines())
             })?;
             Ok((source.meter, value))
         })

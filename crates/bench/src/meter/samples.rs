@@ -29,7 +29,7 @@ impl SamplingEvent {
     /// Returns the event this machine can sample by, preferring cycles.
     pub fn detect() -> Result<Self> {
         if find_program("perf").is_none() {
-            return Err(Error::usage("perf is not installed")
+            return Err(Error::program_missing("perf is not installed")
                 .hint("install Debian's package linux-perf, or use `--source callgrind`"));
         }
         if perf::counts("cycles:u")? {
@@ -40,8 +40,10 @@ impl SamplingEvent {
         } else {
             let paranoid = std::fs::read_to_string(PARANOID).unwrap_or_default();
             let permission = permission(paranoid.trim().parse().ok());
-            Err(Error::usage("perf is not permitted to sample processes")
-                .hint(format!("{permission}, or use `--source callgrind`")))
+            Err(
+                Error::meter_unavailable("perf is not permitted to sample processes")
+                    .hint(format!("{permission}, or use `--source callgrind`")),
+            )
         }
     }
 
@@ -123,7 +125,7 @@ impl Sampling {
             .run_ok(Kind::Bench)?;
         let samples = Samples::parse(&output.stdout_text(), &Segments::of(executable));
         if samples.spent.is_empty() {
-            return Err(Error::bench(format!(
+            return Err(Error::meter_failed(format!(
                 "perf took no sample of {}",
                 running.label()
             )));

@@ -79,7 +79,7 @@ impl Control {
         for answer in answers {
             if let Answer::None(output) = answer? {
                 let label = running.label();
-                return Err(Error::bench(format!(
+                return Err(Error::meter_failed(format!(
                     "valgrind did not execute `{command}` in the server of {label}"
                 ))
                 .details(output)

@@ -19,7 +19,7 @@ pub fn enter() -> Result<()> {
         return Ok(());
     };
     let given: SandboxLimits = serde_json::from_str(&text.to_string_lossy()).map_err(|error| {
-        Error::internal(format!("{LIMITS} is not a valid set of limits: {error}"))
+        Error::sandbox_failed(format!("{LIMITS} is not a valid set of limits: {error}"))
     })?;
     limits::apply(&given, std::env::var_os(REAL_TIME).is_some());
     let cache = cache_dir()?;

@@ -214,8 +214,9 @@ impl Sandbox {
     ) -> Result<SandboxProcess> {
         let limits = limits::resolve(&self.limits);
         let user = OtherUser::needed(&limits.user)?;
-        let status = tempfile::tempfile()
-            .map_err(|error| Error::internal(format!("cannot create a temporary file: {error}")))?;
+        let status = tempfile::tempfile().map_err(|error| {
+            Error::system_refused(format!("cannot create a temporary file: {error}"))
+        })?;
         let status = Arc::new(status);
         if self.real_time {
             limits::allow_real_time();

@@ -248,7 +248,7 @@ fn without_x32(errno: i32, program: BpfProgram) -> BpfProgram {
 
 fn file(program: &BpfProgram) -> Result<Arc<File>> {
     let failed = |error: std::io::Error| {
-        Error::internal(format!("cannot write a system call filter: {error}"))
+        Error::sandbox_failed(format!("cannot write a system call filter: {error}"))
     };
     let mut bytes = Vec::with_capacity(program.len() * 8);
     for step in program {
@@ -264,5 +264,5 @@ fn file(program: &BpfProgram) -> Result<Arc<File>> {
 
 #[allow(clippy::needless_pass_by_value)] // What `map_err` passes.
 fn unknown(error: seccompiler::BackendError) -> Error {
-    Error::internal(format!("cannot make a system call filter: {error}"))
+    Error::sandbox_failed(format!("cannot make a system call filter: {error}"))
 }

@@ -59,7 +59,7 @@ impl OtherUser {
 
 fn find(users: &str, name: &str) -> Result<OtherUser> {
     let unusable = |why: String| {
-        Error::usage(why).hint(
+        Error::sandbox_unavailable(why).hint(
             "`useradd --system --no-create-home perfquilt` makes a user, and `user = \"perfquilt\"` of [sandbox] uses it; or start \
              perfquilt as an ordinary user",
         )

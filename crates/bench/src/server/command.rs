@@ -131,7 +131,7 @@ impl CommandAdapter {
             // The message would have the whole text.
             let text = expand_word(&text, values).map_err(|error| {
                 let known = error.hint_text().unwrap_or_default();
-                Error::usage("the file has an unknown placeholder")
+                Error::configuration("the file has an unknown placeholder")
                     .at(&path, None)
                     .hint(known)
             })?;
@@ -270,7 +270,7 @@ fn free_port() -> Result<u16> {
             .or_else(|_| listen(Ipv6Addr::LOCALHOST.into()))
             .and_then(|listener| listener.local_addr())
             .map(|address| address.port())
-            .map_err(|error| Error::internal(format!("cannot find a free port: {error}")))?;
+            .map_err(|error| Error::system_refused(format!("cannot find a free port: {error}")))?;
         if given.insert(port) {
             return Ok(port);
         }

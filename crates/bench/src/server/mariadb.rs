@@ -118,7 +118,7 @@ fn check_bootstrap(output: &Output) -> Result<()> {
     } else {
         errors
     };
-    Err(Error::bench(format!(
+    Err(Error::server_data(format!(
         "the server could not fill an empty data directory (bootstrap {})",
         output.describe_exit()
     ))

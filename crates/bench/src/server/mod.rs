@@ -158,7 +158,7 @@ fn provide_data(adapter: &dyn ServerAdapter, launch: &Launch<'_>) -> Result<Path
 
 /// Returns the error for a built server without the file `what`.
 fn incomplete(server: &Path, what: &str) -> Error {
-    Error::bench(format!("the built server has no {what}"))
+    Error::server_program(format!("the built server has no {what}"))
         .details([format!("built server: {}", server.display())])
         .hint("check `install` of the recipe in bench-config/perfquilt.toml")
 }

@@ -87,7 +87,7 @@ fn initialize(command: Command, server: &Path, data: &Path) -> Result<()> {
     if output.success() {
         return Ok(());
     }
-    Err(Error::bench(format!(
+    Err(Error::server_data(format!(
         "the server could not fill an empty data directory (initialisation {})",
         output.describe_exit()
     ))

@@ -290,7 +290,7 @@ impl Running {
         words.extend(plan.words);
         let (program, args) = words
             .split_first()
-            .ok_or_else(|| Error::usage("the command that starts the server is empty"))?;
+            .ok_or_else(|| Error::server_settings("the command that starts the server is empty"))?;
         let mut command = Command::new(program)
             .args(args)
             .directory(launch.dir)
@@ -643,7 +643,7 @@ impl Running {
     fn failure(&self, what: &str) -> Error {
         let log = self.log_tail();
         let library = self.foreign_library(&log);
-        let error = Error::bench(format!("server of {} {what}", self.label)).details(log);
+        let error = Error::server_failed(format!("server of {} {what}", self.label)).details(log);
         let kept = self.keep_log();
         let kept = kept.map(|path| format!("the full log is in {}", path.display()));
         error.details(library).hint_if(kept)
@@ -703,7 +703,8 @@ pub(super) fn not_started(label: &str, program: &OsStr, error: Error) -> Error {
     if error.kind() != Kind::Usage || !program.to_string_lossy().contains('/') {
         return error;
     }
-    Error::bench(format!("server of {label}: {}", error.message())).hint_if(error.hint_text())
+    Error::server_failed(format!("server of {label}: {}", error.message()))
+        .hint_if(error.hint_text())
 }
 
 /// SIGTERM's number on Linux.

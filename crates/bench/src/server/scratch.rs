@@ -114,7 +114,7 @@ impl Scratch {
         let parent = ws.cache().join("run");
         std::fs::create_dir_all(ws.cache()).map_err(|e| Error::io("create", ws.cache(), &e))?;
         if durable && is_tmpfs(ws.cache()) {
-            return Err(Error::usage(format!(
+            return Err(Error::server_settings(format!(
                 "`disk = \"durable\"` needs a disk, and the caches in {} are in memory",
                 ws.cache().display()
             ))
@@ -122,7 +122,7 @@ impl Scratch {
         }
         let free = free_bytes(ws.cache());
         if durable && need.saturating_add(RESERVE) > free {
-            return Err(Error::bench(format!(
+            return Err(Error::server_space(format!(
                 "the files of {servers} servers need {} MiB, but {} has {} MiB to spare",
                 need >> 20,
                 ws.cache().display(),
@@ -132,7 +132,7 @@ impl Scratch {
         }
         if need.saturating_add(RESERVE) > free {
             let mib = |bytes: u64| bytes >> 20;
-            return Err(Error::bench(format!(
+            return Err(Error::server_space(format!(
                 "the files of {servers} servers need {} MiB, but {RAM_DISK} has {} MiB and {} has \
                  {} MiB to spare",
                 mib(need),

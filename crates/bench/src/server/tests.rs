@@ -199,7 +199,7 @@ fn a_server_that_crashes_under_load_explains_its_clients_errors() {
     running.check().unwrap();
     std::fs::write(running.dir().join("data/go"), "").unwrap();
     assert!(eventually(|| !running.log_tail().is_empty()));
-    let error = running.explain(Error::bench("lost connection"));
+    let error = running.explain(Error::server_answer("lost connection"));
     assert!(
         error
             .message()
@@ -215,7 +215,9 @@ fn errors_that_are_not_the_servers_stay() {
     let world = World::new();
     let mut running = world.start(&world.adapter(SERVE)).unwrap();
     assert_eq!(
-        running.explain(Error::bench("no such table")).message(),
+        running
+            .explain(Error::server_failed("no such table"))
+            .message(),
         "no such table"
     );
     assert_eq!(
@@ -397,7 +399,7 @@ fn a_built_server_without_its_own_ready_program_fails_alone() {
     let running = world.start(&world.adapter(SERVE)).unwrap();
     let of = |program: &str| {
         let words = running.expand(&[program.to_owned()]).unwrap();
-        let missing = Error::usage("it cannot be started");
+        let missing = Error::server_settings("it cannot be started");
         running.own_failure(&words, missing).kind()
     };
     assert_eq!(of("{server}/bin/client"), Kind::Bench);
@@ -580,7 +582,7 @@ fn waiting_for_a_template_does_not_wait_for_its_users() {
     let (sender, made) = mpsc::channel();
     let prepare = || {
         let told = Noted(told);
-        let fill = |_: &mut Running| -> Result<()> { Err(Error::bench("filled twice")) };
+        let fill = |_: &mut Running| -> Result<()> { Err(Error::server_failed("filled twice")) };
         let base = world.base.path();
         let made = template::prepare_in(&parent, &adapter, base, "key", &fill, &told);
         sender.send(made).unwrap();
@@ -613,7 +615,7 @@ fn a_failed_or_killed_filling_leaves_no_template() {
     let make = |fill: &dyn Fn(&mut Running) -> Result<()>| {
         template::prepare_in(&parent, &adapter, world.base.path(), "key", fill, &Silent)
     };
-    let error = make(&|_| Err(Error::bench("no room"))).unwrap_err();
+    let error = make(&|_| Err(Error::server_space("no room"))).unwrap_err();
     assert_eq!(error.message(), "no room");
     assert!(!parent.join("key").exists() && !parent.join("key.tmp").exists());
     let template = make(&|_| Ok(())).unwrap();

@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn a_failing_thread_fails_the_burst() {
         let result = burst(3, |number| match number {
-            1 => Err(Error::bench("no row 5")),
+            1 => Err(Error::client_failed("no row 5")),
             _ => Ok(()),
         });
         assert_eq!(result.unwrap_err().message(), "no row 5");

@@ -310,7 +310,7 @@ pub fn settings<S: serde::de::DeserializeOwned>(workload: &Workload) -> Result<S
     workload.settings.parse()?.ok_or_else(|| {
         let (kind, section) = (&workload.kind, workload.settings.name());
         let fault = format!("kind `{kind}` needs a [{section}] section");
-        workload.locate(&["kind"], Error::usage(fault))
+        workload.locate(&["kind"], Error::workload(fault))
     })
 }
 

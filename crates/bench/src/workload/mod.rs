@@ -66,7 +66,7 @@ pub fn client_of(workload: &Workload, kinds: &[WorkloadKind]) -> Result<Box<dyn 
             let removed = REMOVED_KINDS.iter().find(|kind| kind.0 == workload.kind);
             let unknown = match removed {
                 Some((name, now)) => {
-                    Error::usage(format!("the kind `{name}` was removed")).hint(*now)
+                    Error::removed_key(format!("the kind `{name}` was removed")).hint(*now)
                 }
                 None => Error::unknown("kind of workload", &workload.kind, names),
             };

@@ -142,9 +142,8 @@ fn unpack_release(setup: &Setup<'_>, folder: &Path) -> Result<()> {
     let release = upstream::ensure(setup.workspace, Some(setup.release), &Silent)?;
     let Some(files) = upstream::files_of(setup.workspace, &release, FOLDER)? else {
         let fault = format!("{} comes without {FOLDER}", release.name);
-        return Err(
-            Error::usage(fault).hint("choose workloads of another kind, or a release that has it")
-        );
+        return Err(Error::workload(fault)
+            .hint("choose workloads of another kind, or a release that has it"));
     };
     unpack(&files, folder)
 }
@@ -170,7 +169,7 @@ fn unpack(files: &[(PathBuf, Vec<u8>)], folder: &Path) -> Result<()> {
 fn check(settings: &SqlBenchSettings, section: &Section, folder: &Path) -> Result<()> {
     if !folder.join(program(settings)).is_file() {
         let programs = programs(folder);
-        let error = Error::usage(format!(
+        let error = Error::workload(format!(
             "this release's {FOLDER} has no program `{}`",
             settings.program
         ));
@@ -197,7 +196,7 @@ fn check(settings: &SqlBenchSettings, section: &Section, folder: &Path) -> Resul
 }
 
 fn missing(what: &str, package: &str) -> Error {
-    Error::usage(format!("{FOLDER} needs {what}, which is not installed")).hint(format!(
+    Error::program_missing(format!("{FOLDER} needs {what}, which is not installed")).hint(format!(
         "install Debian's package {package}; `perfquilt doctor` lists everything that is missing"
     ))
 }

@@ -473,7 +473,7 @@ mod tests {
         fn reader(endpoint: &Endpoint) -> perfquilt_model::error::Result<StorageCounts> {
             let asked = ASKED.fetch_add(1, Ordering::Relaxed);
             if endpoint.port.is_none() {
-                return Err(perfquilt_model::error::Error::bench("no answer"));
+                return Err(perfquilt_model::error::Error::client_failed("no answer"));
             }
             Ok(StorageCounts {
                 reads: 10 * asked,

@@ -49,7 +49,7 @@ impl<'a> SuiteRunner<'a> {
         let Some(suite) = builder.suite() else {
             let recipe = builder.recipe_name();
             return Err(
-                Error::usage(format!("recipe `{recipe}` has no tests")).hint(format!(
+                Error::recipe(format!("recipe `{recipe}` has no tests")).hint(format!(
                     "add a section [recipe.{recipe}.test], which docs/testing.md describes"
                 )),
             );
@@ -339,5 +339,5 @@ fn shown(path: &Path) -> String {
 /// Returns the error of a command that failed.
 fn died(ran: &ProgramRun, what: &str) -> Error {
     let output = last_lines(&ran.output.join("\n"), SHOWN_LINES);
-    Error::bench(format!("{what} {}", ran.ended)).details(output)
+    Error::test_suite(format!("{what} {}", ran.ended)).details(output)
 }

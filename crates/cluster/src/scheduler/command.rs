@@ -109,7 +109,7 @@ impl Scheduler for CommandScheduler {
             let output = call(&expand(&self.submit, &values)?)?;
             if !output.success() {
                 let fault = failure("`submit` of [cluster.command]", &output);
-                return Err(Error::bench(fault));
+                return Err(Error::scheduler(fault));
             }
             let mut cut_off = self.cut_off.lock().unwrap_or_else(PoisonError::into_inner);
             cut_off.extend(output.cut_off);
@@ -132,7 +132,7 @@ impl Scheduler for CommandScheduler {
 
     fn cancel(&self, names: &[String]) -> Result<()> {
         let Listing::Known(jobs) = self.list(names) else {
-            return Err(Error::bench(
+            return Err(Error::scheduler(
                 "`list` of [cluster.command] failed, so nothing was cancelled",
             ));
         };
@@ -150,7 +150,7 @@ impl Scheduler for CommandScheduler {
         if failed.is_empty() {
             return Ok(());
         }
-        Err(Error::bench("`cancel` of [cluster.command] failed").details(failed))
+        Err(Error::scheduler("`cancel` of [cluster.command] failed").details(failed))
     }
 }
 

@@ -118,7 +118,8 @@ fn known(name: &str) -> Result<MakeScheduler> {
     let known = SCHEDULERS.iter().find(|(known, _)| *known == name);
     known.map(|(_, make)| *make).ok_or_else(|| {
         let names = SCHEDULERS.map(|(name, _)| name).join(", ");
-        Error::usage(format!("there is no scheduler `{name}`")).hint(format!("available: {names}"))
+        Error::configuration(format!("there is no scheduler `{name}`"))
+            .hint(format!("available: {names}"))
     })
 }
 

@@ -144,7 +144,9 @@ impl Scheduler for Slurm {
         let refused =
             text.contains("Batch job submission failed") && !text.contains("Unable to contact");
         let kind = if refused { Kind::Usage } else { Kind::Bench };
-        Err(Error::new(kind, "sbatch did not take the jobs").details(output.tail(5)))
+        Err(Error::scheduler("sbatch did not take the jobs")
+            .of_kind(kind)
+            .details(output.tail(5)))
     }
 
     fn list(&self, names: &[String]) -> Listing {
@@ -181,7 +183,7 @@ impl Scheduler for Slurm {
         if failed.is_empty() {
             return Ok(());
         }
-        Err(Error::bench("scancel failed").details(failed))
+        Err(Error::scheduler("scancel failed").details(failed))
     }
 }
 

@@ -28,7 +28,7 @@ pub fn fix(ws: &Workspace, progress: &dyn Progress) -> Result<FixResult> {
     let location = SeriesLocation::of(ws, None)?;
     let series = Series::load(ws)?;
     if !imported(ws)? {
-        return Err(Error::usage(
+        return Err(Error::release_missing(
             "the release is not imported, so lint cannot check what the patches do",
         )
         .hint("`perfquilt upstream fetch` imports it"));
@@ -59,7 +59,7 @@ pub fn fix(ws: &Workspace, progress: &dyn Progress) -> Result<FixResult> {
         };
         let new = Patch::parse(entry, &shown, &bytes)?;
         if new.name != old.name {
-            return Err(Error::internal("the order of the patches would change"));
+            return Err(Error::other_effect("the order of the patches would change"));
         }
         patches.push(new);
         if body.is_some() {
@@ -83,7 +83,7 @@ pub fn fix(ws: &Workspace, progress: &dyn Progress) -> Result<FixResult> {
     let after = stack::apply(ws, &release, &Series::assemble(file, patches))?;
     for (old, new) in before.steps.iter().zip(&after.steps) {
         if old.tree != new.tree {
-            return Err(Error::internal(format!(
+            return Err(Error::other_effect(format!(
                 "{} would have a different effect in canonical form; nothing was written",
                 old.name
             )));

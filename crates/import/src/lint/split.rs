@@ -51,7 +51,7 @@ pub fn split(ws: &Workspace, progress: &dyn Progress) -> Result<SplitResult> {
         return Ok(SplitResult::default());
     }
     if !imported(ws)? {
-        return Err(Error::usage(
+        return Err(Error::release_missing(
             "the release is not imported, so lint cannot check what the parts of the patches do",
         )
         .hint("`perfquilt upstream fetch` imports it"));
@@ -112,7 +112,7 @@ fn parts<'a>(location: &SeriesLocation, series: &'a Series) -> Result<Vec<Parts<
         if commits.len() > 1 && entry.reverse {
             let what =
                 "it has several commits and is applied in reverse, so lint does not split it";
-            return Err(Error::series(what)
+            return Err(Error::lint(what)
                 .at(&patch.shown, None)
                 .hint("split it by hand, and list the last commit first"));
         }
@@ -150,7 +150,7 @@ fn compare(parts: &[Parts<'_>], before: Option<&Stack>, after: &Stack) -> Result
     for (patch, old) in parts.iter().zip(&before.steps) {
         last += patch.files.len();
         if after.steps.get(last - 1).map(|new| &new.tree) != Some(&old.tree) {
-            return Err(Error::series(format!(
+            return Err(Error::lint(format!(
                 "{} produces another tree when its commits are applied one after the other; nothing was written",
                 old.name
             ))

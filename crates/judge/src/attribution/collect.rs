@@ -46,7 +46,7 @@ pub struct ObservationFault {
 
 impl From<ObservationFault> for Error {
     fn from(fault: ObservationFault) -> Self {
-        Error::usage(fault.message)
+        Error::observation_file(fault.message)
     }
 }
 
@@ -67,8 +67,8 @@ impl<'a> Collector<'a> {
         header: Cow<'a, ExperimentHeader>,
         supplement: Cow<'a, Supplement>,
     ) -> Result<Self> {
-        header.check().map_err(Error::usage)?;
-        supplement.check().map_err(Error::usage)?;
+        header.check().map_err(Error::observation_file)?;
+        supplement.check().map_err(Error::observation_file)?;
         let mut sources: Vec<ObservationSource> = Vec::new();
         sources.resize_with(1 + header.reused.len(), ObservationSource::default);
         // Planned workloads have a table, even if it is empty: a series of identical binaries is known to

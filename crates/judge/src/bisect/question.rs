@@ -90,25 +90,29 @@ impl Question {
     /// Checks the question.
     pub fn check(&self) -> Result<()> {
         if self.states.len() < 2 {
-            return Err(Error::usage("good and bad are the same state")
+            return Err(Error::bisection_question("good and bad are the same state")
                 .hint("`--good` and `--bad` name two points of the series, good before bad"));
         }
         if !(self.size > 0.0 && self.size < 0.5) {
-            return Err(
-                Error::usage("the size of a change is between 0 and 50 % of speed")
-                    .hint("`--size 0.5%` looks for changes of half a per cent and more"),
-            );
+            return Err(Error::bisection_question(
+                "the size of a change is between 0 and 50 % of speed",
+            )
+            .hint("`--size 0.5%` looks for changes of half a per cent and more"));
         }
         if !(self.error > 0.0 && self.error <= 0.2) {
-            return Err(Error::usage("the error rate is above 0 and at most 20 %"));
+            return Err(Error::bisection_question(
+                "the error rate is above 0 and at most 20 %",
+            ));
         }
         if self.most_blocks < 2 {
-            return Err(Error::usage("a comparison needs at least 2 blocks"));
+            return Err(Error::bisection_question(
+                "a comparison needs at least 2 blocks",
+            ));
         }
         match self.known_sd {
-            Some(sd) if !(sd.is_finite() && sd > 0.0) => {
-                Err(Error::usage("the prior standard deviation must be above 0"))
-            }
+            Some(sd) if !(sd.is_finite() && sd > 0.0) => Err(Error::bisection_question(
+                "the prior standard deviation must be above 0",
+            )),
             _ => Ok(()),
         }
     }

@@ -36,10 +36,11 @@ impl BisectSession {
 
     /// Parses a session from JSON.
     pub fn parse(text: &str) -> Result<Self> {
-        let session: BisectSession = serde_json::from_str(text)
-            .map_err(|error| Error::usage(format!("not the log of a bisection: {error}")))?;
+        let session: BisectSession = serde_json::from_str(text).map_err(|error| {
+            Error::bisection_log(format!("not the log of a bisection: {error}"))
+        })?;
         if session.schema != SCHEMA {
-            return Err(Error::usage(format!(
+            return Err(Error::bisection_log(format!(
                 "the log has version {}, this program reads {SCHEMA}",
                 session.schema
             )));
@@ -55,7 +56,7 @@ impl BisectSession {
         if fits {
             Ok(session)
         } else {
-            Err(Error::usage(
+            Err(Error::bisection_log(
                 "the log has observations of states that are not in its question",
             ))
         }

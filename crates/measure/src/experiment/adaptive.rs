@@ -319,7 +319,7 @@ fn spec_of_one<'a>(
     let site = Site::ask(ws, &preset, !meter.is_timed(), &Silent)?;
     if !meter.is_timed() && !site.facts.meters.contains(&meter) {
         let fault = format!("{meter} cannot be read with {}", site.facts.counter);
-        return Err(Error::usage(fault));
+        return Err(Error::measuring(fault));
     }
     let layouts = if meter.is_timed() {
         preset.layouts.unwrap_or(Layouts::Padded)

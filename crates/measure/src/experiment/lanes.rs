@@ -81,7 +81,7 @@ pub(super) fn automatic(possible: usize, servers: &ServerSpace) -> usize {
 pub(super) fn within_cores(count: NonZeroU32, possible: usize) -> Result<usize> {
     let count = usize::try_from(count.get()).unwrap_or(usize::MAX);
     if count > possible {
-        return Err(Error::usage(format!(
+        return Err(Error::lanes(format!(
             "{count} lanes need more cores than this machine has, or than its processor quota allows: {possible} at most"
         ))
         .hint("a lane has a physical core for each client thread of the workloads; `lanes = \"auto\"` in the preset takes as many lanes as possible"));
@@ -93,7 +93,7 @@ fn check_memory(count: usize, servers: &ServerSpace) -> Result<()> {
     let fitting = servers.sets_in_memory();
     // A single lane may use the disk.
     if count > 1 && count > fitting {
-        return Err(Error::bench(format!(
+        return Err(Error::lanes_memory(format!(
             "{count} lanes of {} servers need {} MiB of memory, but only {} MiB are available",
             servers.servers,
             servers.times(count).memory() >> 20,

@@ -112,7 +112,7 @@ mod tests {
         let scratch = Scratch::within(base.path()).unwrap();
         let links = Links::default();
         let key = (Path::new("a"), 1);
-        let failed = links.executable(key, &scratch, &|_| Err(Error::bench("no linker")));
+        let failed = links.executable(key, &scratch, &|_| Err(Error::client_failed("no linker")));
         assert!(failed.is_err());
         let write = |path: &Path| {
             std::fs::write(path, "x").unwrap();

@@ -20,8 +20,10 @@ impl ExperimentLock {
         let path = state.join("locks").join(name);
         match locks::try_now(&path)? {
             Some(held) => Ok(ExperimentLock { path, _held: held }),
-            None => Err(Error::usage("another process is measuring this experiment")
-                .hint("wait until it is done; the same command then reports the result")),
+            None => Err(
+                Error::locked("another process is measuring this experiment")
+                    .hint("wait until it is done; the same command then reports the result"),
+            ),
         }
     }
 }

@@ -275,7 +275,7 @@ impl<'a> ThisMachine<'a> {
         let traces = traced.into_iter().enumerate().map(|(index, traced)| {
             let trace = traced.and_then(|()| Trace::read(&out(index), &others))?;
             if trace.is_empty() {
-                return Err(Error::bench("strace may trace nothing here"));
+                return Err(Error::meter_failed("strace may trace nothing here"));
             }
             Ok(trace)
         });
@@ -1046,7 +1046,7 @@ fn side_by_side<T: Send>(
 
 /// Returns the error for restarted transactions, which do more work than the same number on another server.
 fn restarted(workload: &str) -> Error {
-    Error::bench(format!(
+    Error::transactions_restarted(format!(
         "workload {workload}: transactions were restarted (a deadlock or a duplicate key), so their cost cannot be counted"
     ))
     .hint("remove the counting meters, or let each thread change rows of its own")
@@ -1070,7 +1070,7 @@ fn without_base(error: Error) -> Error {
 
 /// Returns the error of a workload whose client gave up because something stands still.
 fn never_continued(workload: &str, what: &str, client: &Error) -> Error {
-    Error::bench(format!(
+    Error::client_failed(format!(
         "workload {workload}: {what} and did not continue: {}",
         client.message()
     ))

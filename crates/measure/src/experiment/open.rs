@@ -66,7 +66,7 @@ impl<'a> OpenExperiment<'a> {
         store.record_unexecuted(id, unexecuted)?;
         let failed_before = failed.into_iter().map(|(point, reason)| {
             let hint = "failed in an earlier run; retry with `--fresh`";
-            (point, Error::bench(reason).hint(hint))
+            (point, Error::no_block(reason).hint(hint))
         });
         Ok(OpenExperiment {
             store,

@@ -263,7 +263,7 @@ fn check_measured(store: &Store, id: ExperimentId) -> Result<()> {
     if store.has_observations(id)? {
         return Ok(());
     }
-    Err(Error::bench("no block has results")
+    Err(Error::no_block("no block has results")
         .hint("the warnings above say why; the same command tries again"))
 }
 

@@ -43,7 +43,7 @@ pub(crate) fn private_copy(
     let parts: Vec<_> = Path::new(binary).components().collect();
     for (depth, part) in parts.iter().enumerate() {
         let Component::Normal(name) = part else {
-            return Err(Error::usage(format!(
+            return Err(Error::measuring(format!(
                 "`binary` is `{binary}`: it must be a path inside the result"
             )));
         };

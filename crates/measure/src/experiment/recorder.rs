@@ -304,12 +304,12 @@ impl<'a> Recorder<'a> {
 /// Returns the error of a workload without values of a meter.
 fn unusable(workload: &str, meter: Meter) -> Error {
     if meter.is_usage() {
-        return Error::bench(format!(
+        return Error::meter_failed(format!(
             "workload {workload}: the kernel, or the server itself, reports no {meter} of any server"
         ))
         .hint(format!("leave `{meter}` out of `meters`, or run perfquilt as the servers' user"));
     }
-    Error::bench(format!(
+    Error::client_result(format!(
         "the client of workload {workload} returned no usable {meter} slices"
     ))
 }

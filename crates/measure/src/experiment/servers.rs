@@ -61,7 +61,7 @@ pub(super) fn programs(servers: &Servers) -> impl Iterator<Item = (Point, &str)>
 /// measured point with the same program.
 pub(super) fn distinct(servers: &Servers) -> Result<(Servers, BTreeMap<Point, Point>)> {
     if !servers.contains_key(&Point::BASE) {
-        return Err(Error::bench(
+        return Err(Error::release_not_built(
             "the release itself was not built, so there is nothing to compare with",
         ));
     }
@@ -111,7 +111,7 @@ pub(super) fn vary_layouts(
         Err(reason) if preset.layouts.is_some() => {
             let fault = format!("code layouts cannot be varied: {reason}");
             let hint = "`layouts = \"off\"` in the preset measures the servers as they were linked";
-            Err(Error::usage(fault).hint(hint))
+            Err(Error::measuring(fault).hint(hint))
         }
         Err(reason) => {
             progress.warn(&format!(

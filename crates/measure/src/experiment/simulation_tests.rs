@@ -113,7 +113,7 @@ impl Simulation {
             && block.number >= number
             && points.contains(&point)
         {
-            let error = Error::bench("crashed").details(["mysqld got signal 11"]);
+            let error = Error::client_failed("crashed").details(["mysqld got signal 11"]);
             if point == Point::BASE {
                 return Err(error);
             }
@@ -139,8 +139,10 @@ impl Simulation {
                 (name, reading) == (workload.as_str(), block.kind.reading())
                     && block.number >= number
             }) {
-                let (workload, error) =
-                    (workload.clone(), Error::bench("the client exited with 1"));
+                let (workload, error) = (
+                    workload.clone(),
+                    Error::client_failed("the client exited with 1"),
+                );
                 report(Event::WorkloadFailed { workload, error })?;
                 continue;
             }
@@ -739,7 +741,7 @@ fn a_panic_on_a_lane_ends_the_experiment() {
 
         fn open(&self, number: u32) -> Result<Box<dyn Lane + '_>> {
             assert_ne!(number, 1, "a bug");
-            Err(Error::bench("no client"))
+            Err(Error::client_failed("no client"))
         }
     }
     let fixture = Fixture::new();

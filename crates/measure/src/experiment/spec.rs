@@ -72,8 +72,10 @@ impl<'a> Spec<'a> {
             known
         });
         if self.timed.is_empty() && self.counted.is_empty() {
-            return Err(Error::usage("none of the preset's meters can be read here")
-                .hint("`meters` of the preset names others; `time` can be read everywhere"));
+            return Err(
+                Error::meter_unavailable("none of the preset's meters can be read here")
+                    .hint("`meters` of the preset names others; `time` can be read everywhere"),
+            );
         }
         Ok(())
     }
@@ -217,7 +219,7 @@ fn check_storage(ws: &Workspace, meters: &[Meter]) -> Result<()> {
         return Ok(());
     }
     let name = &ws.config.server.adapter;
-    Err(Error::usage(format!(
+    Err(Error::meter_unavailable(format!(
         "the adapter `{name}` does not know the server's counters for {meter}"
     ))
     .hint("`io_calls` and `io_bytes` can be read of every server"))

@@ -159,9 +159,9 @@ fn an_open_experiment_is_one_process_s_and_keeps_failures_until_they_are_forgott
     let mut open = fixture.begin(&spec, ReusePolicy::Reuse).unwrap();
     let second = fixture.begin(&spec, ReusePolicy::Reuse);
     assert_eq!(second.err().map(|error| error.kind()), Some(Kind::Usage));
-    let crash = BTreeMap::from([(Point::Step(1), Error::bench("crashed"))]);
+    let crash = BTreeMap::from([(Point::Step(1), Error::client_failed("crashed"))]);
     let mut failed = Failed::points(crash);
-    let client = Error::bench("workload requests: the client exited with 1");
+    let client = Error::client_failed("workload requests: the client exited with 1");
     failed
         .workloads
         .insert(("requests".to_owned(), Reading::Timed), client);
@@ -189,7 +189,7 @@ fn a_fresh_question_is_told_no_failure_and_no_finished_calibration() {
         let spec = fixture.spec(&site(None), &[Meter::Time]).unwrap();
         let mut open = fixture.begin(&spec, policy).unwrap();
         let before = open.has_failures();
-        let crash = BTreeMap::from([(Point::Step(1), Error::bench("crashed"))]);
+        let crash = BTreeMap::from([(Point::Step(1), Error::client_failed("crashed"))]);
         open.record_failures(&Failed::points(crash), &spec.readings())
             .unwrap();
         (before, open.id)

@@ -496,7 +496,7 @@ impl<'a> BisectRun<'a> {
 
 /// Returns the error for blocks of `labels` that have no value of `meter` on `workload`.
 pub(super) fn no_values(workload: &str, meter: Metric, labels: &[&str]) -> Error {
-    let error = Error::bench(format!(
+    let error = Error::client_result(format!(
         "the workload {workload} gave no {meter} of {}",
         labels.join(", ")
     ));

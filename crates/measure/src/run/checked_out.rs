@@ -67,9 +67,9 @@ pub(super) fn commit(git: &Git, revision: &str) -> Result<String> {
         Some(error) => error,
         None if git.is_shallow() => {
             let message = format!("`{revision}` is not a commit here, and the clone is shallow");
-            return Err(Error::usage(message).hint(UNSHALLOW));
+            return Err(Error::git(message).hint(UNSHALLOW));
         }
-        None => Error::usage(format!("`{revision}` is not a commit here")),
+        None => Error::commit(format!("`{revision}` is not a commit here")),
     };
     Err(error.hint(here))
 }
@@ -81,7 +81,7 @@ const UNSHALLOW: &str = "`git fetch --unshallow --tags` fetches all commits";
 /// not.
 pub(super) fn refuse_cut_range(git: &Git, good: &str, bad: &str) -> Result<()> {
     match git.cut_between(good, bad)? {
-        Some(end) => Err(Error::usage(format!(
+        Some(end) => Err(Error::commit(format!(
             "the clone is shallow: between `{good}` and `{bad}` it has nothing before {}",
             &end[..12]
         ))
@@ -231,7 +231,7 @@ impl Repository {
             "`git -C {} fetch origin {commit}`",
             quoted(&shown.to_string())
         );
-        Err(Error::usage(format!(
+        Err(Error::commit(format!(
             "the submodule {shown} does not have the commit {short}"
         ))
         .hint(format!("{fetch} fetches it")))
@@ -245,7 +245,7 @@ impl Repository {
         };
         let short = &tree[..tree.len().min(12)];
         let message = format!("git cannot check out the files of {short}{whose}");
-        let error = Error::new(Kind::Usage, message).details(output.tail(4));
+        let error = Error::commit(message).details(output.tail(4));
         if self.git.is_partial() {
             error.hint("the clone is partial: `git fetch --refetch --no-filter` fetches the files that it lacks")
         } else {
@@ -293,7 +293,7 @@ pub(super) struct WorkTreeState {
 pub(super) fn work_tree(git: &Git, folder: &Path, commit: &str) -> Result<WorkTreeState> {
     let unresolved = git.ok(&["diff", "--name-only", "--diff-filter=U"])?;
     if !unresolved.is_empty() {
-        return Err(Error::usage("the work tree has unresolved conflicts")
+        return Err(Error::git("the work tree has unresolved conflicts")
             .details(unresolved.lines().take(4).map(str::to_owned))
             .hint("resolve them, then `git add FILE`"));
     }

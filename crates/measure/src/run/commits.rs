@@ -53,7 +53,7 @@ impl<'a> CommitRevisions<'a> {
             Series::load_for(ws, Some(old))?
         };
         let no_history = || {
-            Error::usage(format!(
+            Error::commit(format!(
                 "there is no history between {} and {}",
                 from.name, to.name
             ))

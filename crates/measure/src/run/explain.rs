@@ -36,7 +36,7 @@ pub(super) fn functions(
 ) -> Result<Vec<FunctionChange>> {
     let recipe = ws.config.recipe(&request.preset.recipe)?;
     let binary = recipe.binary.as_ref().ok_or_else(|| {
-        Error::usage(format!(
+        Error::recipe(format!(
             "the recipe {} names no `binary` to look into",
             request.preset.recipe
         ))

@@ -111,7 +111,7 @@ impl PointBuilder<'_> {
         } else {
             let why = "not built, as the release itself could not be";
             let unbuilt = others.into_iter();
-            failed.extend(unbuilt.map(|item| (item.tree, Error::build(why))));
+            failed.extend(unbuilt.map(|item| (item.tree, Error::build_job(why))));
         }
         Ok(failed)
     }
@@ -194,8 +194,9 @@ impl PointBuilder<'_> {
                     .remove(&item.tree)
                     .map(|failure| failure.cut().into());
                 let was_lost = lost.contains(&number) && !self.is_cached(item);
-                let is_lost = was_lost
-                    .then(|| Error::build(format!("the job that builds {} is lost", item.label)));
+                let is_lost = was_lost.then(|| {
+                    Error::build_job(format!("the job that builds {} is lost", item.label))
+                });
                 match reason.or(is_lost) {
                     Some(error) => drop(failed.insert(item.tree.clone(), error)),
                     None => self.builder.add_built(&item.tree),
@@ -215,7 +216,7 @@ impl PointBuilder<'_> {
         match failed.get(&item.tree) {
             Some(error) => Err(error.clone()),
             None => self.builder.cached(&item.tree).ok_or_else(|| {
-                Error::build(format!("a job has built {}, but it is not in the cache", item.label))
+                Error::build_job(format!("a job has built {}, but it is not in the cache", item.label))
                     .hint("the machines of a cluster and this one must share the cache; `perfquilt doctor --on SCHEDULER` checks it")
             }),
         }
@@ -267,7 +268,7 @@ fn build_items(
             .cloned()
             .collect();
         return Err(
-            Error::usage("this machine builds with other tools than the coordinator")
+            Error::toolchain("this machine builds with other tools than the coordinator")
                 .details(others)
                 .hint("install the same compilers on all machines of the class, and on the coordinator"),
         );

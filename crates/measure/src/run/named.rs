@@ -78,7 +78,7 @@ impl<'a> Name<'a> {
 }
 
 fn unknown(text: &str) -> Error {
-    Error::usage(format!(
+    Error::point(format!(
         "`{text}` is neither a point (0, 3, alone:2, 11.8.6:0, 3@plain) nor a folder"
     ))
     .hint("`perfquilt status` shows the points")
@@ -133,7 +133,7 @@ impl FoundServer {
             let mut servers = build_points(ws, &prepared, (recipe, None), &[point], progress)?;
             let server = servers
                 .pop()
-                .ok_or_else(|| Error::new(Kind::Internal, "nothing was built"))?;
+                .ok_or_else(|| Error::internal("nothing was built"))?;
             Ok((server.label, server.built?))
         };
         // The default build of the bare release always prepares the data, whatever the server is.
@@ -179,7 +179,7 @@ fn folder(ws: &Workspace, dir: &Path, recipe: &str) -> Result<NamedServer> {
 fn elsewhere(dir: &Path, binary: &str) -> Result<Built> {
     let path = dir.join(binary);
     let refused = |why: &str| {
-        Error::usage(format!("cannot read the server {}: {why}", path.display()))
+        Error::input_unreadable(format!("cannot read the server {}: {why}", path.display()))
             .hint("the folder is laid out as the recipe's `install` in bench-config/perfquilt.toml")
     };
     let found = std::fs::metadata(&path).map_err(|e| refused(&e.to_string()))?;

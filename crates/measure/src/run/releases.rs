@@ -32,7 +32,9 @@ pub fn compare(
     progress: &dyn Progress,
 ) -> Result<LossTable> {
     if ws.config.release(Some(old))?.version == ws.config.release(Some(new))?.version {
-        return Err(Error::usage("the old release and the new one are the same"));
+        return Err(Error::measuring(
+            "the old release and the new one are the same",
+        ));
     }
     let sides = [old, new].map(|version| ReleaseSide::new(ws, version, which, progress));
     let [old_side, new_side] = sides;
@@ -200,7 +202,7 @@ impl ReleaseSide {
             }
         };
         if before == after {
-            return Err(Error::usage(format!(
+            return Err(Error::series_empty(format!(
                 "the series on {} has no patches",
                 prepared.release.name
             )));

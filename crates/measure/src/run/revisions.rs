@@ -59,14 +59,14 @@ impl<'a> SeriesRevisions<'a> {
             None => Ok(default),
             Some(Point::Step(k)) if k <= count => Ok(k),
             Some(Point::Step(k)) => Err(Point::beyond(&format!("point {k} for --{what}"), count)),
-            Some(other) => Err(Error::usage(format!(
+            Some(other) => Err(Error::point(format!(
                 "--{what} is a point of the series in order, not {other}"
             ))
             .hint("0 is the bare release, K the first K patches")),
         };
         let (good, bad) = (step(good, 0, "good")?, step(bad, count, "bad")?);
         if good > bad {
-            return Err(Error::usage(format!(
+            return Err(Error::point(format!(
                 "point {good} comes after point {bad} in the series"
             ))
             .hint(format!(

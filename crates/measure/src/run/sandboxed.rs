@@ -44,7 +44,7 @@ impl<'a> SandboxArea<'a> {
         progress: &dyn Progress,
     ) -> Result<Self> {
         sandbox::check_support(&ws.config.sandbox).map_err(|why| {
-            Error::usage(format!("there is no sandbox: {why}"))
+            Error::sandbox_unavailable(format!("there is no sandbox: {why}"))
                 .hint("`perfquilt doctor` lists what is missing")
         })?;
         let fetched = upstream::ensure(ws, release, progress)?;
@@ -112,7 +112,7 @@ impl<'a> SandboxArea<'a> {
         };
         let here = std::env::current_dir().map_err(|e| Error::io("find", Path::new("."), &e))?;
         let tool = std::env::current_exe()
-            .map_err(|error| Error::internal(format!("cannot find this program: {error}")))?;
+            .map_err(|error| Error::system_refused(format!("cannot find this program: {error}")))?;
         let mut inside = sandbox.start(&tool, words, &here, (Sink::Pipe, Sink::Pipe))?;
         relay(inside.take_stdout(), inside.take_stderr());
         let status = match sandbox::supervise(&mut inside, &|| false)? {
@@ -121,15 +121,19 @@ impl<'a> SandboxArea<'a> {
                 drop(inside);
                 // The next run starts with room again.
                 remove_tree(&self.folder)?;
-                return Err(Error::bench(format!("the sandbox was ended: {what}"))
-                    .hint("[sandbox] of the configuration sets its limits"));
+                return Err(
+                    Error::sandbox_ended(format!("the sandbox was ended: {what}"))
+                        .hint("[sandbox] of the configuration sets its limits"),
+                );
             }
             ProcessEnd::Cancelled => return Err(Error::interrupted()),
         };
         let code = status.code().and_then(|code| u8::try_from(code).ok());
         code.ok_or_else(|| match status.signal() {
-            Some(signal) => Error::internal(format!("the sandbox was ended by signal {signal}")),
-            None => Error::internal("the sandbox ended unexpectedly"),
+            Some(signal) => {
+                Error::sandbox_failed(format!("the sandbox was ended by signal {signal}"))
+            }
+            None => Error::sandbox_failed("the sandbox ended unexpectedly"),
         })
     }
 }
@@ -234,7 +238,7 @@ fn require_inside(root: &Path, path: &Path) -> Result<()> {
     if below.is_some_and(|below| !below.as_os_str().is_empty() && !is_private(below)) {
         return Ok(());
     }
-    Err(Error::usage(format!(
+    Err(Error::sandbox_unavailable(format!(
         "a sandboxed run does not read {}, which is {}",
         path.display(),
         real.display()

@@ -201,10 +201,9 @@ pub fn new_failures(tested: &[TestedPoint]) -> Option<Error> {
         "fail"
     };
     let others = broken.count();
-    let error = Error::new(
-        Kind::Regression,
-        format!("{name}{more} {verb} with {patch} and not without it"),
-    );
+    let error = Error::test_regression(format!(
+        "{name}{more} {verb} with {patch} and not without it"
+    ));
     Some(match others {
         0 => error,
         1 => error.details(["one more patch makes tests fail".to_owned()]),

@@ -65,22 +65,21 @@ fn check_points(given: &[Point]) -> Result<()> {
     if points.len() < given.len() {
         let twice = |point: &&Point| given.iter().filter(|other| other == point).count() > 1;
         let twice = given.iter().find(twice).unwrap_or(&Point::BASE);
-        return Err(Error::usage(format!("point {twice} is given twice")));
+        return Err(Error::point(format!("point {twice} is given twice")));
     }
     if !points.contains(&Point::BASE) {
-        return Err(Error::usage("there is nothing to compare with")
+        return Err(Error::measuring("there is nothing to compare with")
             .hint("`--server 0=…` names the server all others are compared with"));
     }
     if points.len() < 2 {
-        return Err(
-            Error::usage("there is nothing to compare").hint("`--server 1=…` names another server")
-        );
+        return Err(Error::measuring("there is nothing to compare")
+            .hint("`--server 1=…` names another server"));
     }
     let numbers: BTreeSet<usize> = points.iter().filter_map(Point::patch).collect();
     let last = numbers.last().copied().unwrap_or(0);
     match (1..=last).find(|k| !numbers.contains(k)) {
         Some(gap) => Err(
-            Error::usage(format!("there is a point {last}, but no point {gap}"))
+            Error::point(format!("there is a point {last}, but no point {gap}"))
                 .hint("`--server` numbers servers without gaps: 0, 1, 2"),
         ),
         None => Ok(()),

@@ -97,7 +97,7 @@ impl Sessions {
     /// Loads the session called `name`, by default the one written last.
     pub fn find(&self, name: Option<&str>) -> Result<StoredSession> {
         let none = || {
-            Error::usage("there is no bisection yet")
+            Error::no_results("there is no bisection yet")
                 .hint("`perfquilt bisect --workload NAME` begins one")
         };
         match name {
@@ -136,7 +136,7 @@ impl Sessions {
     /// Keeps other processes from running the same session.
     fn lock(&self, name: &str) -> Result<Option<Lock>> {
         match locks::try_now(&self.folder.join(format!("{name}.lock"))) {
-            Ok(None) => Err(Error::usage(format!(
+            Ok(None) => Err(Error::locked(format!(
                 "another process is carrying out bisection {name}"
             ))
             .hint("`perfquilt bisect log` shows how far it is")),

@@ -46,27 +46,21 @@ pub fn side(
     answer(run.bisector.path()).ok_or_else(|| {
         let states = states.states();
         if run.bisector.outcome().conclusion == Conclusion::Opposite {
-            return Error::new(
-                Kind::Inconclusive,
-                format!(
-                    "{} and {} differ in the other direction on {}",
-                    states[0].label, states[2].label, request.workload
-                ),
-            )
+            return Error::ends_do_not_differ(format!(
+                "{} and {} differ in the other direction on {}",
+                states[0].label, states[2].label, request.workload
+            ))
             .hint(
                 "swap `--good` and `--bad`, or name the direction of the change with `--direction`",
             );
         }
-        Error::new(
-            Kind::Inconclusive,
-            format!(
-                "{} and {} do not differ by {:.2} % or more on {}",
-                states[0].label,
-                states[2].label,
-                100.0 * request.size,
-                request.workload
-            ),
-        )
+        Error::ends_do_not_differ(format!(
+            "{} and {} do not differ by {:.2} % or more on {}",
+            states[0].label,
+            states[2].label,
+            100.0 * request.size,
+            request.workload
+        ))
     })
 }
 
@@ -128,7 +122,9 @@ impl CommitsHere {
             commit(&here.git, bad)?,
         ];
         if commits[0] == commits[2] {
-            return Err(Error::usage("good and bad are the same commit"));
+            return Err(Error::bisection_question(
+                "good and bad are the same commit",
+            ));
         }
         refuse_cut_range(&here.git, good, bad)?;
         for commit in &commits {
@@ -160,7 +156,7 @@ impl CommitsHere {
             return Ok(());
         }
         let shown = |tested: &TestedCommit| format!("{} {}", tested.name, &tested.commit[..12]);
-        Err(Error::usage(format!(
+        Err(Error::git(format!(
             "git was at {} when the step began and is at {} now",
             shown(&self.tested),
             shown(&now)
@@ -170,7 +166,7 @@ impl CommitsHere {
 
     /// Returns the error for commits that cannot be tested if that may be because submodules are not here.
     pub fn lacks_submodules(&self, reason: &str) -> Option<Error> {
-        let error = Error::usage(format!("this commit cannot be tested: {reason}"));
+        let error = Error::git(format!("this commit cannot be tested: {reason}"));
         let absent = format!("submodules that are not here: {}", self.absent_submodules());
         let hint = format!("if the server needs them: `{UPDATE}`");
         (!self.absent.is_empty()).then(|| error.details([absent]).hint(hint))

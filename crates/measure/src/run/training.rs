@@ -94,7 +94,7 @@ impl Training for Trainer {
                 .and_then(|mut client| client.run(&running, self.transactions))
                 .map_err(|error| running.explain(error))?;
             if done == 0 {
-                return Err(Error::bench(format!(
+                return Err(Error::no_transaction(format!(
                     "{} did no transaction on {label}",
                     one.name
                 )));

@@ -236,7 +236,11 @@ impl FromStr for Meter {
             .ok_or_else(|| {
                 let names = Meter::ALL.map(Meter::name);
                 let all = format!("meters are {}", names.join(", "));
-                Error::usage(format!("`{text}` is not a meter")).near(text, names.into_iter(), all)
+                Error::arguments(format!("`{text}` is not a meter")).near(
+                    text,
+                    names.into_iter(),
+                    all,
+                )
             })
     }
 }

@@ -103,7 +103,7 @@ impl FromStr for Metric {
             .find(|statistic| statistic.name() == name)
             .filter(|_| meter.is_timed());
         let statistic = statistic.ok_or_else(|| {
-            Error::usage(format!(
+            Error::arguments(format!(
                 "`{text}` is not known: time and cpu have .mean, .slow, .p99 and .stalled"
             ))
         })?;

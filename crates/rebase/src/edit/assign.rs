@@ -69,7 +69,7 @@ pub(super) fn assign(
                 && (commit.names.contains(&original.name) || original.commit == commit.id)
         };
         if is_pending && !originals.iter().any(is_known) {
-            return Err(Error::series(format!(
+            return Err(Error::edit_conflict(format!(
                 "commit {} ({}) is not squashed into its target yet",
                 short(&commit.id),
                 commit.message.title

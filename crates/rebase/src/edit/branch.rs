@@ -153,7 +153,7 @@ pub fn close(ws: &Workspace, version: Option<&str>, progress: &dyn Progress) -> 
             "commit them and run `perfquilt refresh`, or `git checkout .` to discard them",
         )?;
         if let Some(file) = status.untracked.first() {
-            return Err(Error::usage(format!(
+            return Err(Error::edit_state(format!(
                 "{file} in {} is in no commit",
                 session.directory.display()
             ))
@@ -161,7 +161,7 @@ pub fn close(ws: &Workspace, version: Option<&str>, progress: &dyn Progress) -> 
         }
         if tip != session.start || git.branch()? != Some(session.reference()) {
             refuse_unknown(ws, &session)?;
-            return Err(Error::usage(format!(
+            return Err(Error::edit_state(format!(
                 "the branch {} has work that is not in the series yet",
                 session.branch
             ))
@@ -194,7 +194,7 @@ pub(super) fn pick(ws: &Workspace, version: Option<&str>) -> Result<EditSession>
         None => all.iter().find(named),
     };
     found.cloned().ok_or_else(|| {
-        let error = Error::usage(match version {
+        let error = Error::no_edit(match version {
             Some(version) => format!("no edit branch for {version}"),
             None => "there is no edit branch".to_owned(),
         });
@@ -213,7 +213,7 @@ pub(super) fn refuse_unknown(ws: &Workspace, session: &EditSession) -> Result<()
     if ws.config.release(Some(&session.version)).is_ok() {
         return Ok(());
     }
-    Err(Error::usage(format!(
+    Err(Error::edit_state(format!(
         "the release of branch {} is no longer configured; its work is in {}",
         session.branch,
         session.directory.display()
@@ -238,10 +238,10 @@ fn refuse_in_progress(git: &Git, worktree: &Path) -> Result<()> {
     }
     match git.in_progress()? {
         None => Ok(()),
-        Some((what, next)) => Err(
-            Error::usage(format!("a {what} is in progress in the worktree"))
-                .hint(format!("finish it with `{next}`")),
-        ),
+        Some((what, next)) => Err(Error::edit_state(format!(
+            "a {what} is in progress in the worktree"
+        ))
+        .hint(format!("finish it with `{next}`"))),
     }
 }
 
@@ -272,10 +272,11 @@ impl EditContext<'_> {
             && entries.next().is_some()
             && !checked_out
         {
-            return Err(
-                Error::usage(format!("{} is not empty", session.directory.display()))
-                    .hint("name a new or empty folder with --worktree"),
-            );
+            return Err(Error::folder_taken(format!(
+                "{} is not empty",
+                session.directory.display()
+            ))
+            .hint("name a new or empty folder with --worktree"));
         }
         // If the session's file was removed, a branch without a session remains. Its work must not be lost.
         match history::reference(self.store, &session.reference())? {
@@ -334,8 +335,8 @@ impl EditContext<'_> {
             let (branch, dir) = (&session.branch, session.directory.display());
             let details = output.tail(8);
             let damaged = details.iter().any(|line| line.contains("corrupt"));
-            let error =
-                Error::usage(format!("git cannot check {branch} out to {dir}")).details(details);
+            let error = Error::edit_state(format!("git cannot check {branch} out to {dir}"))
+                .details(details);
             return Err(if damaged { error.hint(DAMAGED) } else { error });
         }
         step.finish("");
@@ -350,7 +351,7 @@ impl EditContext<'_> {
         if let Some(dir) = &request.directory {
             let wanted = std::path::absolute(dir).map_err(|e| Error::io("find", dir, &e))?;
             if wanted != session.directory {
-                return Err(Error::usage(format!(
+                return Err(Error::edit_state(format!(
                     "the edit branch is checked out in {}",
                     session.directory.display()
                 ))
@@ -400,7 +401,7 @@ impl EditContext<'_> {
             return Ok((session, state, None));
         }
         if unsaved || changed()? {
-            return Err(Error::series(format!(
+            return Err(Error::edit_conflict(format!(
                 "both changed since the last `perfquilt edit`: the series, and the branch in {}",
                 session.directory.display()
             ))
@@ -472,7 +473,7 @@ fn stop_at(
         .refuse(&session.directory, "commit them first, or `git stash` them")?;
     if git.branch()? != Some(session.reference()) {
         return Err(
-            Error::usage("another branch is checked out in the worktree")
+            Error::edit_state("another branch is checked out in the worktree")
                 .hint(format!("`git checkout {}` there", session.branch)),
         );
     }
@@ -490,7 +491,7 @@ fn stop_at(
     let found = last(&|_, names| names.iter().any(|other| other == name))
         .or_else(|| last(&|message, _| Some(&message.title) == title.as_ref()));
     let Some(at) = found else {
-        return Err(Error::usage(format!(
+        return Err(Error::edit_state(format!(
             "no commit of the branch is patch \"{name}\" any more"
         ))
         .hint(format!(
@@ -518,7 +519,9 @@ fn stop_at(
     let editor = ("GIT_SEQUENCE_EDITOR", "sed -i -e '1s/^pick /edit /'");
     let ended = worktree.run(&words, editor)?;
     if !ended.success || !ended.under_way {
-        return Err(Error::usage(format!("git cannot stop at commit {commit}")).details(ended.said));
+        return Err(
+            Error::edit_state(format!("git cannot stop at commit {commit}")).details(ended.said),
+        );
     }
     Ok((name.to_owned(), true))
 }

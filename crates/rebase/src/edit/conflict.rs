@@ -41,7 +41,7 @@ impl StoppedRebase {
         } else {
             "edit the files in the worktree, `git add` them, "
         };
-        Error::new(kind, self.sentence())
+        Error::edit_state(self.sentence()).of_kind(kind)
             .at(worktree, None)
             .hint(format!(
                 "{resolve}`git rebase --continue`, then `perfquilt refresh`; `git rebase --abort` discards the rebase and its changes"

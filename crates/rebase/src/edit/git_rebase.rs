@@ -244,7 +244,7 @@ impl<'a> EditWorktree<'a> {
     fn before(&self, own: &Path) -> Result<SavedState> {
         let reference = self.session.reference();
         let tip = history::reference(self.store, &reference)?
-            .ok_or_else(|| Error::usage(format!("the branch {} is gone", self.session.branch)))?;
+            .ok_or_else(|| Error::no_edit(format!("the branch {} is gone", self.session.branch)))?;
         let mut rebase = BTreeMap::new();
         for folder in STATE_FOLDERS {
             for path in files_in(&own.join(folder)) {

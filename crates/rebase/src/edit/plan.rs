@@ -188,7 +188,7 @@ impl Planner<'_> {
         let place = || format!("commit {}", short(&commit.id));
         if let Some(named) = &assigned.named {
             path::check(named.as_bytes()).map_err(|error| {
-                Error::series(format!(
+                Error::patch_name(format!(
                     "{}: {}: {}",
                     place(),
                     patch_line(named),
@@ -197,20 +197,20 @@ impl Planner<'_> {
                 .hint("the line names a file below the folder of patches")
             })?;
             if named.starts_with('#') || named == "series" {
-                return Err(Error::series(format!(
+                return Err(Error::patch_name(format!(
                     "{}: {} cannot be a patch's name",
                     place(),
                     patch_line(named)
                 )));
             }
             if !taken.insert(named.clone()) {
-                return Err(
-                    Error::series(format!("{}: the file {named} already exists", place())).hint(
-                        format!(
-                            "give it another name on its `{PATCH_KEY}:` line, or remove that line"
-                        ),
-                    ),
-                );
+                return Err(Error::patch_name(format!(
+                    "{}: the file {named} already exists",
+                    place()
+                ))
+                .hint(format!(
+                    "give it another name on its `{PATCH_KEY}:` line, or remove that line"
+                )));
             }
             return Ok(named.clone());
         }
@@ -233,7 +233,7 @@ impl Planner<'_> {
     ) -> Result<PlannedPatch> {
         let (diff, submodule) = format::commit_diff(self.store, parent, &commit.tree)?;
         if let Some(path) = submodule {
-            return Err(Error::series(format!(
+            return Err(Error::patch_unsupported(format!(
                 "commit {} changes the submodule {path}, which patches cannot do",
                 short(&commit.id)
             )));
@@ -384,7 +384,7 @@ impl Planner<'_> {
                 (_, applied) => {
                     let cause = applied.err().map(|error| error.to_string());
                     let name = wrong.map_or("?", |at| made[at].outcome.name.as_str());
-                    return Err(Error::internal(format!(
+                    return Err(Error::other_effect(format!(
                         "{name} would not reproduce the branch's tree; nothing was written"
                     ))
                     .details(cause));
@@ -479,5 +479,5 @@ fn empty_error(patches: &[String], commits: &[EmptyCommit]) -> Error {
             "removes the patches from the series, with backups of their files, and drops the commits from the branch"
         }
     };
-    Error::series(causes.join("; ")).hint(format!("`perfquilt refresh --drop-empty` {effect}"))
+    Error::patch_name(causes.join("; ")).hint(format!("`perfquilt refresh --drop-empty` {effect}"))
 }

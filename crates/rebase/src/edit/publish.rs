@@ -105,7 +105,7 @@ pub(super) fn recover_locked(ws: &Workspace, _lock: &Lock) -> Result<bool> {
         return Err(damaged(&path, &hint()));
     }
     let Some(mut journal) = state::read::<Journal>(&path, hint)? else {
-        return Err(Error::usage(format!("{} is missing", path.display())).hint(hint()));
+        return Err(Error::journal(format!("{} is missing", path.display())).hint(hint()));
     };
     check_paths(ws, &journal).map_err(|error| {
         error.hint(format!(
@@ -122,7 +122,7 @@ pub(super) fn recover_locked(ws: &Workspace, _lock: &Lock) -> Result<bool> {
             return Err(damaged(&staged, &hint()));
         }
         if now != entry.before && now != entry.after {
-            return Err(Error::usage(format!(
+            return Err(Error::journal(format!(
                 "an interrupted command was about to write {}, which was changed since",
                 entry.path.display()
             ))
@@ -138,7 +138,7 @@ pub(super) fn recover_locked(ws: &Workspace, _lock: &Lock) -> Result<bool> {
 
 /// Returns the error for a file that is not what the interrupted command wrote.
 fn damaged(path: &Path, hint: &str) -> Error {
-    Error::internal(format!(
+    Error::journal_damaged(format!(
         "{} is damaged, so the interrupted change is not completed",
         path.display()
     ))
@@ -149,7 +149,7 @@ fn damaged(path: &Path, hint: &str) -> Error {
 /// but in the folder for them.
 fn check_paths(ws: &Workspace, journal: &Journal) -> Result<()> {
     let refused = |path: &Path, why: &str| {
-        Error::usage(format!(
+        Error::journal(format!(
             "an unfinished change names {}, which is {why}",
             path.display()
         ))

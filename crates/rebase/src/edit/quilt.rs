@@ -36,7 +36,7 @@ pub fn quilt(
         && entries.next().is_some()
     {
         return Err(
-            Error::usage(format!("{} is not empty", directory.display()))
+            Error::folder_taken(format!("{} is not empty", directory.display()))
                 .hint("name a new folder, or empty this one first"),
         );
     }

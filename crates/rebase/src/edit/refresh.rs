@@ -94,7 +94,7 @@ pub fn refresh(
     let is_later = place(&tip) > place(&session.start)
         && (session.start == session.base || place(&session.start).is_some());
     if !session.starts_at(&store, &stack)? && tip != branch_tip && !is_later {
-        return Err(Error::series("series or patches changed since `perfquilt edit`")
+        return Err(Error::edit_conflict("series or patches changed since `perfquilt edit`")
             .hint("restore them (`git diff` shows the difference if the workspace is a repository), or discard the branch with `perfquilt edit --reset`, which keeps its commits under a reference"));
     }
     let present: BTreeSet<String> = commits.iter().flat_map(patch_names).collect();
@@ -197,7 +197,7 @@ fn refuse_lost(
             .into_iter()
             .find(|name| was_picked && gone(name));
         if let Some(name) = lost {
-            return Err(Error::series(format!(
+            return Err(Error::edit_conflict(format!(
                 "git did not re-apply {name}: the branch lacks it; nothing was written"
             ))
             .hint(format!(
@@ -248,7 +248,7 @@ fn ready(worktree: &EditWorktree<'_>, dry_run: bool) -> Result<CommittedWork> {
     if let Some((what, next)) = under_way {
         if what != "rebase" || dry_run {
             return Err(
-                Error::usage(format!("a {what} is in progress in the worktree"))
+                Error::edit_state(format!("a {what} is in progress in the worktree"))
                     .hint(format!("finish it first: `{next}`")),
             );
         }
@@ -256,7 +256,7 @@ fn ready(worktree: &EditWorktree<'_>, dry_run: bool) -> Result<CommittedWork> {
         let ended = worktree.run(&["rebase", "--continue"], ("GIT_EDITOR", "true"))?;
         if ended.undone {
             return Err(
-                Error::usage("git failed while it re-applied the later patches")
+                Error::edit_state("git failed while it re-applied the later patches")
                     .at(session.directory.clone(), None)
                     .details(ended.said)
                     .hint("the worktree was restored; `perfquilt refresh` tries again"),
@@ -268,7 +268,7 @@ fn ready(worktree: &EditWorktree<'_>, dry_run: bool) -> Result<CommittedWork> {
                 .details(ended.said));
         }
         if !ended.success || ended.under_way {
-            return Err(Error::series(
+            return Err(Error::edit_conflict(
                 "git stopped while it re-applied the later patches",
             )
             .at(session.directory.clone(), None)
@@ -285,7 +285,7 @@ fn ready(worktree: &EditWorktree<'_>, dry_run: bool) -> Result<CommittedWork> {
             || "no branch".to_owned(),
             |name| name.trim_start_matches("refs/heads/").to_owned(),
         );
-        return Err(Error::usage(format!(
+        return Err(Error::edit_state(format!(
             "{shown} is checked out in {} instead of {}",
             session.directory.display(),
             session.branch

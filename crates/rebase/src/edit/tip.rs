@@ -31,7 +31,7 @@ impl EditWorktree<'_> {
     /// Returns the branch's last commit; like [`EditWorktree::find_tip`], but a missing commit is an error.
     pub(super) fn tip(&self) -> Result<String> {
         self.find_tip()?.ok_or_else(|| {
-            Error::usage(format!("the branch {} is gone", self.session.branch)).hint(format!(
+            Error::no_edit(format!("the branch {} is gone", self.session.branch)).hint(format!(
                 "`perfquilt edit {}` creates it again",
                 self.session.version
             ))

@@ -86,7 +86,7 @@ fn nothing_changed() {
 #[test]
 fn build_failure_at_patch_3() {
     let mut experiment = Experiment::new(&[(0.01, 0.01), (0.01, 0.01), (0.0, 0.0), (0.01, 0.01)]);
-    let error = Error::build(
+    let error = Error::build_failed(
         "patch 3 (0003-hash-loop-registers.patch) does not compile: `nr1` was not declared in this scope",
     )
     .at("strings/ctype-simple.c", 312)
@@ -159,7 +159,7 @@ fn a_test_newly_fails() {
 
 #[test]
 fn conflict() {
-    let error = Error::series("patch 2 (0002-virtual-field-guards.patch) does not apply: hunk 1 of 3 of sql/table.cc fits nowhere")
+    let error = Error::patch_syntax("patch 2 (0002-virtual-field-guards.patch) does not apply: hunk 1 of 3 of sql/table.cc fits nowhere")
         .at("patches/0002-virtual-field-guards.patch", 18)
         .details(["expected at line 8123:", "-  if (vfield)", "+  if (vfield && *vfield)"])
         .hint("`perfquilt rebase 11.8.6` shows how each patch fits");
@@ -180,7 +180,7 @@ fn conflict() {
 fn a_bisection_that_failed() {
     let attribution = Experiment::new(&[(0.012, 0.01), (0.02, 0.018)]).attribution();
     let measured = of(&attribution);
-    let error = Error::bench("the job was ended: more than 24 hours");
+    let error = Error::client_failed("the job was ended: more than 24 hours");
     let failures = [Failure::new(&error, None)];
     let failed = |attribution| {
         let notice = Notice {
@@ -368,7 +368,7 @@ fn a_comment_of_any_series_fits() {
 #[test]
 fn a_failure_is_shown_however_long_the_series_is() {
     let mut attribution = large(500, 1);
-    let error = Error::build("patch 3 does not compile")
+    let error = Error::build_failed("patch 3 does not compile")
         .at("strings/ctype-simple.c", 312)
         .details(["error: `nr1` was not declared in this scope"]);
     let reason = error.to_string();
@@ -518,7 +518,7 @@ fn hostile(words: &[&str]) -> Comment {
         &Meter::default_margin,
     )
     .unwrap();
-    let error = Error::build(word(16))
+    let error = Error::build_failed(word(16))
         .at(word(17), 3)
         .details((0..words.len()).map(word))
         .hint(word(18));

@@ -29,7 +29,7 @@ pub(super) fn document(
 ) -> Result<Document> {
     if operations(attribution).next().is_none() {
         return Err(
-            Error::usage("no client of this experiment timed single operations")
+            Error::no_results("no client of this experiment timed single operations")
                 .hint("`--format sql-bench` is for workloads of the kind sql-bench"),
         );
     }

@@ -29,7 +29,7 @@ pub fn compression(name: &str) -> &'static str {
 pub fn decompress(name: &str, bytes: Vec<u8>, shown: &str) -> Result<Vec<u8>> {
     let input = bytes.as_slice();
     let broken = |error: &dyn std::fmt::Display| {
-        Error::series(format!("cannot be decompressed: {error}")).at(shown, None)
+        Error::patch_syntax(format!("cannot be decompressed: {error}")).at(shown, None)
     };
     let lzma = |stream: Result<Stream, liblzma::stream::Error>| match stream {
         Ok(stream) => Ok(XzDecoder::new_stream(input, stream)),
@@ -49,7 +49,7 @@ pub fn decompress(name: &str, bytes: Vec<u8>, shown: &str) -> Result<Vec<u8>> {
             CONCATENATED,
         ))?),
         _ if name.ends_with(".zst") => {
-            return Err(Error::series(
+            return Err(Error::patch_unsupported(
                 "patches compressed as .zst are not supported, by quilt either",
             )
             .at(shown, None)
@@ -70,7 +70,7 @@ pub fn decompress(name: &str, bytes: Vec<u8>, shown: &str) -> Result<Vec<u8>> {
 }
 
 fn too_large(when: &str) -> Error {
-    Error::series(format!("larger than {} MiB{when}", FILE_LIMIT >> 20))
+    Error::patch_too_large(format!("larger than {} MiB{when}", FILE_LIMIT >> 20))
 }
 
 /// Compresses a patch's bytes as its file name requires.
@@ -88,7 +88,7 @@ pub fn compress(name: &str, bytes: &[u8]) -> Result<Vec<u8>> {
             out.finish().map_err(io)
         }
         "" => Ok(bytes.to_vec()),
-        other => Err(Error::series(format!(
+        other => Err(Error::patch_unsupported(format!(
             "{name} changes, but patches compressed as {other} can only be read"
         ))
         .hint("decompress the file, correct its name in `series`, and retry")),

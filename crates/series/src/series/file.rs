@@ -60,7 +60,7 @@ impl SeriesFile {
             let number = index + 1;
             let fault = |error: Error| error.at(shown, number);
             let Ok(line) = std::str::from_utf8(raw) else {
-                faults.push(fault(Error::series("the line is not UTF-8")));
+                faults.push(fault(Error::series_syntax("the line is not UTF-8")));
                 file.lines.push(String::from_utf8_lossy(raw).into_owned());
                 continue;
             };
@@ -69,7 +69,7 @@ impl SeriesFile {
                 Ok(None) => {}
                 Ok(Some(entry)) => match first_line_of.get(&entry.name) {
                     Some(first) => faults.push(fault(
-                        Error::series(format!("patch \"{}\" is listed twice", entry.name))
+                        Error::patch_name(format!("patch \"{}\" is listed twice", entry.name))
                             .hint(format!("it is on line {first} already; remove one of them")),
                     )),
                     None => {
@@ -125,7 +125,7 @@ fn parse_line(line: &str, number: usize) -> Result<Option<SeriesEntry>> {
     }
     if number == 1 && line.starts_with('\u{feff}') {
         return Err(
-            Error::series("the file begins with a byte order mark")
+            Error::series_syntax("the file begins with a byte order mark")
                 .hint("remove it: `sed -i '1s/^\\xef\\xbb\\xbf//' series`; quilt takes it for a part of the first name"),
         );
     }
@@ -134,14 +134,14 @@ fn parse_line(line: &str, number: usize) -> Result<Option<SeriesEntry>> {
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
     }) {
         return Err(
-            Error::series("a merge left its conflict here")
+            Error::unmerged("a merge left its conflict here")
                 .hint("keep the patches of both sides in their order, and remove the lines with `<<<<<<<`, `=======` and `>>>>>>>`"),
         );
     }
     let mut words = trimmed.split([' ', '\t']).filter(|word| !word.is_empty());
     let name = words.next().unwrap_or_default();
     path::check(name.as_bytes()).map_err(|error| {
-        Error::series(error.message().to_owned())
+        Error::series_syntax(error.message().to_owned())
             .hint("a patch is named by its path below the folder of patches")
     })?;
     let words: Vec<&str> = words.take_while(|word| !word.starts_with('#')).collect();

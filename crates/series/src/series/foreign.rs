@@ -134,7 +134,7 @@ impl ForeignContent {
                 "`tr '\\r' '\\n'` makes them lines".to_owned(),
             ),
         };
-        Error::series(what).hint(hint)
+        Error::patch_options(what).hint(hint)
     }
 }
 

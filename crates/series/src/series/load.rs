@@ -69,7 +69,7 @@ pub fn survey(ws: &Workspace, release: Option<&str>) -> Result<SeriesSurvey> {
 /// Loads the readable part of the series at `paths` and collects every fault.
 fn survey_at(ws: &Workspace, paths: SeriesPaths, limits: &Limits) -> Result<SeriesSurvey> {
     let shown = paths.series.to_string_lossy().into_owned();
-    let refused = |what: String| Err(Error::series(what).at(&*shown, None));
+    let refused = |what: String| Err(Error::patch_missing(what).at(&*shown, None));
     let bytes = match read_file(&ws.root().join(&paths.series), limits.series_bytes) {
         Ok(bytes) if bytes.len() as u64 > limits.series_bytes => {
             return refused(format!("larger than {} MiB", limits.series_bytes >> 20));
@@ -192,7 +192,7 @@ impl SeriesSize {
         } else {
             return Ok(());
         };
-        Err(Error::series(what))
+        Err(Error::patch_missing(what))
     }
 }
 
@@ -346,7 +346,7 @@ impl SeriesLocation {
     pub fn bytes(&self, entry: &SeriesEntry) -> Result<Vec<u8>> {
         let shown = self.shown_patch(&entry.name);
         read_patch(&self.folder, entry, &shown)?
-            .ok_or_else(|| Error::series("the patch is gone").at(shown, None))
+            .ok_or_else(|| Error::patch_missing("the patch is gone").at(shown, None))
     }
 
     /// Returns every file below the folder of patches, as a path relative to it.
@@ -356,7 +356,7 @@ impl SeriesLocation {
 }
 
 fn no_series(paths: &SeriesPaths) -> Error {
-    let error = Error::series("there is no series file").at(&paths.series, None);
+    let error = Error::series_missing("there is no series file").at(&paths.series, None);
     match &paths.because {
         Some(because) => error.hint(format!(
             "{because}, which takes precedence over the configuration"
@@ -399,7 +399,7 @@ fn read_patch(folder: &Path, entry: &SeriesEntry, shown: &str) -> Result<Option<
         Ok(bytes) => bytes,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => {
-            return Err(Error::series(format!("cannot be read: {error}")).at(shown, None));
+            return Err(Error::patch_missing(format!("cannot be read: {error}")).at(shown, None));
         }
     };
     decompress(&entry.name, bytes, shown).map(Some)
@@ -413,7 +413,7 @@ fn missing(
     there: &BTreeSet<String>,
 ) -> Error {
     let shown = shown.display();
-    let error = Error::series(format!("patch \"{}\" not found in {shown}/", entry.name))
+    let error = Error::patch_missing(format!("patch \"{}\" not found in {shown}/", entry.name))
         .at(series, entry.line);
     if !folder.is_dir() {
         return error.hint(match std::fs::read_link(folder) {

@@ -109,7 +109,7 @@ impl Series {
             .enumerate()
             .filter(|(_, name)| name.contains(part))
             .collect();
-        let error = || Error::usage(format!("no patch \"{text}\" in the series"));
+        let error = || Error::patch_unknown(format!("no patch \"{text}\" in the series"));
         match found.as_slice() {
             [(only, _)] => Ok(*only),
             [] if number.is_some() => {
@@ -117,9 +117,11 @@ impl Series {
             }
             [] if self.patches.is_empty() => Err(error().hint("the series is empty")),
             [] => Err(error().near(text, names(), "`perfquilt status` lists the patches")),
-            several => Err(Error::usage(format!("\"{text}\" matches several patches"))
-                .details(several.iter().take(10).map(|(_, name)| (*name).to_owned()))
-                .hint("give more of the name, or its number")),
+            several => Err(
+                Error::patch_unknown(format!("\"{text}\" matches several patches"))
+                    .details(several.iter().take(10).map(|(_, name)| (*name).to_owned()))
+                    .hint("give more of the name, or its number"),
+            ),
         }
     }
 
@@ -156,14 +158,14 @@ impl Patch {
         if parsed.files.is_empty() && !bytes.is_empty() {
             let error = match ForeignContent::without_diff(bytes) {
                 Some(kind) => kind.error(&entry.name),
-                None => Error::series("no diff in this file")
+                None => Error::patch_empty("no diff in this file")
                     .hint("an empty patch must be an empty file"),
             };
             return Err(error.at(shown, None));
         }
         if parsed.header.len() > MAX_HEADER_BYTES {
             let what = format!("its header is larger than {} MiB", MAX_HEADER_BYTES >> 20);
-            return Err(Error::series(what)
+            return Err(Error::patch_syntax(what)
                 .at(shown, None)
                 .hint("the header is everything before the first diff"));
         }
@@ -171,7 +173,7 @@ impl Patch {
         let mut files = parsed.files;
         for diff in &mut files {
             check_names(diff).map_err(|error| {
-                Error::series(error.message().to_owned())
+                Error::patch_syntax(error.message().to_owned())
                     .at(shown, diff.line)
                     .hint("a patch may only change files of the release")
             })?;

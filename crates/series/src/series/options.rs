@@ -125,7 +125,7 @@ pub(super) fn parse(words: &[&str]) -> Result<PatchOptions> {
             let (argument, effect) = long_option(name, word)?;
             let value = match (argument, value) {
                 (No, Some(_)) => {
-                    return Err(Error::series(format!("`--{name}` takes no value")));
+                    return Err(Error::patch_options(format!("`--{name}` takes no value")));
                 }
                 (Yes, None) => remaining.next(),
                 (_, value) => value,
@@ -134,10 +134,10 @@ pub(super) fn parse(words: &[&str]) -> Result<PatchOptions> {
             continue;
         }
         let Some(letters) = word.strip_prefix('-').filter(|rest| !rest.is_empty()) else {
-            return Err(
-                Error::series(format!("`{word}` is neither an option nor a comment"))
-                    .hint("names of patches cannot contain blanks; comments begin with `#`"),
-            );
+            return Err(Error::patch_options(format!(
+                "`{word}` is neither an option nor a comment"
+            ))
+            .hint("names of patches cannot contain blanks; comments begin with `#`"));
         };
         for (at, letter) in letters.char_indices() {
             let known = KNOWN
@@ -162,7 +162,7 @@ pub(super) fn parse(words: &[&str]) -> Result<PatchOptions> {
     }
     // Quilt appends -p1 unless a word begins with -p.
     if options.strip != 1 && !words.iter().any(|word| word.starts_with("-p")) {
-        return Err(Error::series(format!(
+        return Err(Error::patch_options(format!(
             "quilt strips one component here, not {}",
             options.strip
         ))
@@ -175,7 +175,7 @@ pub(super) fn parse(words: &[&str]) -> Result<PatchOptions> {
 }
 
 fn unknown(word: &str) -> Error {
-    Error::series(format!("unknown option `{word}`")).hint(
+    Error::patch_options(format!("unknown option `{word}`")).hint(
         "supported are patch's options that change the tree: -pN, -R, -F N, -l, -E, -N, -c, -n, -u, --binary",
     )
 }
@@ -201,7 +201,7 @@ impl PatchOptions {
         value: Option<&str>,
     ) -> Result<()> {
         if argument == Yes && value.is_none() {
-            return Err(Error::series(format!("`{word}` needs a value")));
+            return Err(Error::patch_options(format!("`{word}` needs a value")));
         }
         let number = |hint: &str| {
             value
@@ -210,7 +210,7 @@ impl PatchOptions {
                 .and_then(|value| value.parse::<i32>().ok())
                 .and_then(|value| usize::try_from(value).ok())
                 .ok_or_else(|| {
-                    Error::series(format!("`{word}` needs a number")).hint(hint.to_owned())
+                    Error::patch_options(format!("`{word}` needs a number")).hint(hint.to_owned())
                 })
         };
         match effect {
@@ -230,9 +230,10 @@ impl PatchOptions {
             OptionEffect::Form(form) => self.flags.form = Some(form),
             Ignored => {}
             Refused(hint) => {
-                return Err(
-                    Error::series(format!("patch's option `{word}` is not supported")).hint(hint),
-                );
+                return Err(Error::patch_options(format!(
+                    "patch's option `{word}` is not supported"
+                ))
+                .hint(hint));
             }
         }
         Ok(())

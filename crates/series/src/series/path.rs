@@ -17,9 +17,9 @@ pub fn shown(path: &[u8]) -> String {
 /// # Errors
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) with the reason; callers add file and line.
 pub fn check(path: &[u8]) -> Result<()> {
-    let wrong = |what: &str| Err(Error::usage(format!("path {}: {what}", shown(path))));
+    let wrong = |what: &str| Err(Error::path_refused(format!("path {}: {what}", shown(path))));
     if path.is_empty() {
-        return Err(Error::usage("an empty path"));
+        return Err(Error::path_refused("an empty path"));
     }
     if path.len() > 4000 {
         return wrong("too long");

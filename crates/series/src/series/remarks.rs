@@ -37,7 +37,7 @@ impl Patch {
         } else {
             "the patch ends in the middle of this line"
         };
-        let error = Error::series(what).at(&self.shown, cut.line);
+        let error = Error::patch_syntax(what).at(&self.shown, cut.line);
         Some(error.hint(
             "was the rest cut off? get the whole patch; if nothing is missing, remove this line",
         ))
@@ -50,7 +50,7 @@ impl Patch {
             "this indented diff changes {}: quilt and perfquilt apply it, and git reads it as part of the message",
             diff.shown_name()
         );
-        Some(Error::series(what).at(&self.shown, diff.line).hint(
+        Some(Error::patch_syntax(what).at(&self.shown, diff.line).hint(
             "if it is a quotation, begin its lines with `> `; if not, remove the indentation",
         ))
     }
@@ -58,7 +58,7 @@ impl Patch {
     /// Returns the warnings of changes that the patch only mentions.
     pub fn lacks(&self) -> Vec<Error> {
         let warning = |line: &usize, what: &str, hint: &str| {
-            Error::series(what.to_owned())
+            Error::patch_syntax(what.to_owned())
                 .at(&self.shown, *line)
                 .hint(hint.to_owned())
         };
@@ -104,14 +104,14 @@ impl Patch {
                     "a rewritten patch keeps it; the place for words is the header, before the first diff",
                 ),
             };
-            Error::series(what).at(&self.shown, line).hint(hint)
+            Error::patch_syntax(what).at(&self.shown, line).hint(hint)
         });
         warnings.collect()
     }
 
     /// Returns the error of file names without a hunk.
     pub fn no_hunk(&self, line: usize) -> Error {
-        Error::series("no hunk follows these file names")
+        Error::patch_syntax("no hunk follows these file names")
             .at(&self.shown, line)
             .hint("get the whole patch; if nothing is missing, remove the two lines of names")
     }
@@ -119,7 +119,7 @@ impl Patch {
     /// Returns the error of a line that is ignored, although it looks like part of a hunk.
     pub fn ignored(&self, line: usize) -> Error {
         let what = "this line is ignored, although it looks like a part of the hunk before";
-        Error::series(what)
+        Error::patch_syntax(what)
             .at(&self.shown, line)
             .hint("check the counts in the hunk's `@@` line")
     }

@@ -103,7 +103,7 @@ fn one_file(
     if let (Some(old), Some(new)) = (diff.old_mode, diff.new_mode)
         && (old == MODE_LINK) != (new == MODE_LINK)
     {
-        return Err(Error::series(format!(
+        return Err(Error::file_state(format!(
             "the patch turns {} from {} into {}",
             diff.shown_name(),
             kind_of(old),
@@ -134,7 +134,7 @@ fn one_file(
         // Git writes no mode for a file that is moved as it is.
         let moves_only = moved && diff.hunks.is_empty() && diff.binary.is_none();
         if is_link != wants_link && (wants_link || !moves_only) {
-            return Err(Error::series(format!(
+            return Err(Error::file_state(format!(
                 "{} is {}, but the patch changes {}",
                 shown(&source),
                 kind_of(before.mode),
@@ -147,7 +147,7 @@ fn one_file(
     let link = [diff.old_mode, diff.new_mode].contains(&Some(MODE_LINK));
     if after.is_empty() && (diff.after == Presence::Absent || patch.flags.remove_empty || link) {
         if before.is_none() && !moved {
-            return Err(Error::series(format!(
+            return Err(Error::file_state(format!(
                 "the patch deletes {}, which does not exist",
                 shown(&target)
             )));
@@ -156,7 +156,7 @@ fn one_file(
         return Ok(());
     }
     if diff.after == Presence::Absent {
-        return Err(Error::series(format!(
+        return Err(Error::file_state(format!(
             "the patch deletes {}, but {}",
             shown(&target),
             if diff.hunks.is_empty() {
@@ -193,7 +193,7 @@ fn one_file(
 fn source(pending: &mut PendingFiles<'_, '_>, diff: &FileDiff) -> Result<(Vec<u8>, bool)> {
     let moved = diff.rename || diff.copy;
     if moved && (diff.old.is_none() || diff.new.is_none()) {
-        return Err(Error::series("a rename or copy without both names"));
+        return Err(Error::patch_syntax("a rename or copy without both names"));
     }
     let mut candidates: Vec<&Vec<u8>> = [&diff.old, &diff.new].into_iter().flatten().collect();
     if diff.reversed {
@@ -217,7 +217,7 @@ fn source(pending: &mut PendingFiles<'_, '_>, diff: &FileDiff) -> Result<(Vec<u8
             .filter(|(count, _)| Some(*count) == least)
             .map(|(_, name)| *name)
             .collect();
-        let name = best(&names).ok_or_else(|| Error::series("no file is named"))?;
+        let name = best(&names).ok_or_else(|| Error::patch_syntax("no file is named"))?;
         return Ok((name.clone(), false));
     }
     // GNU patch fails here; git continues if an earlier diff of this patch creates the file.
@@ -242,7 +242,7 @@ fn source(pending: &mut PendingFiles<'_, '_>, diff: &FileDiff) -> Result<(Vec<u8
         format!("there is no file {names} to patch")
     };
     let hint = "is the file's path correct after -pN, and does this release have it?";
-    Err(Error::series(what).hint(hint))
+    Err(Error::hunk(what).hint(hint))
 }
 
 fn existing(
@@ -300,7 +300,7 @@ fn content_after(
         && diff.before == Presence::EmptyOrAbsent
         && diff.after == Presence::Absent;
     if patch.flags.forward && says_absent && !both_empty {
-        return Err(Error::series(format!(
+        return Err(Error::already_applied(format!(
             "{} looks as if the patch were already applied, which `-N` refuses",
             shown(target)
         ))
@@ -337,7 +337,7 @@ fn content_after(
 /// change against it.
 fn binary_after(diff: &FileDiff, binary: &Binary, old: &[u8], target: &[u8]) -> Result<Vec<u8>> {
     let Some((expected, made)) = &diff.objects else {
-        return Err(Error::series(format!(
+        return Err(Error::binary_patch(format!(
             "the binary patch of {} has no full `index` line",
             shown(target)
         ))
@@ -364,6 +364,5 @@ fn check_binary(expected: &str, content: &[u8], what: impl Fn() -> String) -> Re
     if Oid::from_str(expected).is_ok_and(|expected| expected == found) {
         return Ok(());
     }
-    Err(Error::series(what())
-        .details([format!("expected {expected}"), format!("found    {found}")]))
+    Err(Error::hunk(what()).details([format!("expected {expected}"), format!("found    {found}")]))
 }

@@ -18,7 +18,7 @@ pub(super) fn hunk_error(
     placer: &Placer<'_>,
 ) -> Error {
     let hunk = &diff.hunks[index];
-    let error = Error::series(format!(
+    let error = Error::hunk(format!(
         "hunk {} of {} does not apply to {}",
         index + 1,
         diff.hunks.len(),
@@ -65,7 +65,7 @@ pub(super) fn fuzz_error(
 ) -> Error {
     let lines: Vec<String> = places.iter().take(5).map(ToString::to_string).collect();
     let more = if places.len() > 5 { ", …" } else { "" };
-    Error::series(format!(
+    Error::hunk(format!(
         "hunk {} of {} applies to {} only with fuzz {fuzz}, and then at lines {}{more}",
         index + 1,
         diff.hunks.len(),
@@ -77,7 +77,7 @@ pub(super) fn fuzz_error(
 
 /// Returns the error for a diff that creates an existing file.
 pub(super) fn creation_error(diff: &FileDiff, target: &[u8], content: &[u8]) -> Error {
-    let error = Error::series(format!(
+    let error = Error::file_state(format!(
         "the patch creates {}, which already exists",
         shown(target)
     ));

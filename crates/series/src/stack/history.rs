@@ -36,7 +36,7 @@ pub fn commits(store: &Objects, base: &str, tip: &str) -> Result<Vec<Commit>> {
         let message = message(&commit).text;
         let title = message.lines().next().unwrap_or_default();
         if parents.len() > 1 {
-            return Err(Error::series(format!(
+            return Err(Error::history(format!(
                 "commit {short} ({title}) is a merge; a series is a linear history"
             ))
             .hint("make it linear with `git rebase`, without --rebase-merges"));
@@ -50,7 +50,7 @@ pub fn commits(store: &Objects, base: &str, tip: &str) -> Result<Vec<Commit>> {
             date: timestamp(&commit.author()),
         });
         at = *parents.first().ok_or_else(|| {
-            Error::series(format!(
+            Error::history(format!(
                 "the branch is not based on the release: it begins with commit {short} ({title})"
             ))
         })?;

@@ -66,7 +66,7 @@ impl<'f, 't> PendingFiles<'f, 't> {
                 Ok(Some(FileState { mode, content }))
             }
             PathState::Nothing | PathState::Submodule | PathState::Blocked(_) => Ok(None),
-            PathState::Folder => Err(Error::series(format!("{} is a folder", shown(path)))),
+            PathState::Folder => Err(Error::file_state(format!("{} is a folder", shown(path)))),
         }
     }
 
@@ -91,7 +91,7 @@ impl<'f, 't> PendingFiles<'f, 't> {
     }
 
     fn look(&mut self, path: &[u8]) -> Result<PathState> {
-        path::check(path).map_err(|error| Error::series(error.message().to_owned()))?;
+        path::check(path).map_err(|error| Error::file_state(error.message().to_owned()))?;
         for above in folders(path).filter(|_| !self.leaving.contains(path)) {
             if let Some((_, file)) = self.written.get(above) {
                 let obstacle = Obstacle {
@@ -163,7 +163,7 @@ impl<'f, 't> PendingFiles<'f, 't> {
                 PathState::Nothing | PathState::Folder => continue,
             };
             if !self.deleted.contains(&self.id(above)) {
-                return Err(Error::series(format!(
+                return Err(Error::file_state(format!(
                     "{} cannot be created: {} is a {kind}",
                     shown(path),
                     shown(above)
@@ -171,11 +171,11 @@ impl<'f, 't> PendingFiles<'f, 't> {
             }
         }
         if self.look(path)? == PathState::Submodule {
-            return Err(Error::series(format!("{} is a submodule", shown(path))));
+            return Err(Error::file_state(format!("{} is a submodule", shown(path))));
         }
         // A folder may have replaced a file that is about to be deleted.
         if self.is_folder(path)? || self.written_below(path) {
-            return Err(Error::series(format!("{} is a folder", shown(path))));
+            return Err(Error::file_state(format!("{} is a folder", shown(path))));
         }
         let id = self.id(path);
         self.deleted.remove(&id);
@@ -215,5 +215,6 @@ impl<'f, 't> PendingFiles<'f, 't> {
 
 /// Returns the error for a path below a link.
 pub(super) fn through_link(path: &[u8], what: impl std::fmt::Display) -> Error {
-    Error::series(format!("{}: {what}", shown(path))).hint("patches cannot modify files behind it")
+    Error::file_state(format!("{}: {what}", shown(path)))
+        .hint("patches cannot modify files behind it")
 }

@@ -141,7 +141,7 @@ impl<'a> WorkingTree<'a> {
         for (path, file) in files {
             if let Some(file) = file {
                 if let Some(obstacle) = self.at(&path)?.obstacle(&path) {
-                    return Err(Error::series(obstacle));
+                    return Err(Error::hunk(obstacle));
                 }
                 self.set(path, file)?;
             }

@@ -52,7 +52,7 @@ impl ChangeBudget {
     pub fn take(&mut self, files: usize, bytes: u64) -> Result<()> {
         let files = self.left.files.checked_sub(files);
         let Some((files, bytes)) = files.zip(self.left.bytes.checked_sub(bytes)) else {
-            return Err(Error::series(format!(
+            return Err(Error::history_too_large(format!(
                 "the commits change more than {} files, or {} MiB of files and folders",
                 self.limit.files,
                 self.limit.bytes >> 20
@@ -101,7 +101,7 @@ impl TreeComparison<'_, '_> {
         check_interrupted()?;
         if self.depth >= MAX_DEPTH {
             let what = format!("path {}: too many folders", shown(&self.prefix));
-            return Err(Error::series(what));
+            return Err(Error::history_too_large(what));
         }
         let mut old = self.read(old)?.into_iter().peekable();
         let mut new = self.read(new)?.into_iter().peekable();

@@ -100,7 +100,7 @@ impl<'a> TrialTree<'a> {
             diff.after != Presence::Absent && diff.hunks.iter().any(Hunk::leaves_nothing)
         };
         if let Some(diff) = patch.files.iter().find(unseen) {
-            return Err(Error::series(format!(
+            return Err(Error::file_state(format!(
                 "{} shows nothing of a hunk that only removes lines",
                 diff.shown_name()
             ))
@@ -127,7 +127,7 @@ impl<'a> TrialTree<'a> {
                     "{} does not have the patch's name or mode",
                     diff.shown_name()
                 );
-                return Err(Error::series(what).at(&patch.shown, diff.line));
+                return Err(Error::file_state(what).at(&patch.shown, diff.line));
             }
         }
         let fit = apply_patch(&mut self.tree, &reversed(patch), 0)?;

@@ -65,7 +65,7 @@ impl Worktree {
             PathBuf::from(name)
         };
         let lock = locks::try_now(&beside(".lock"))?.ok_or_else(|| {
-            Error::usage(format!("another process works in {}", root.display()))
+            Error::locked(format!("another process works in {}", root.display()))
                 .hint("wait for it, or stop it")
         })?;
         Ok(Worktree {
@@ -179,7 +179,7 @@ impl Worktree {
             .collect();
         if trees.is_empty() || trees.len() != text.lines().count() {
             return Err(
-                Error::usage(format!("{} is damaged", self.journal.display())).hint(format!(
+                Error::journal(format!("{} is damaged", self.journal.display())).hint(format!(
                     "remove it together with {}; both are created again",
                     self.files.root.display()
                 )),

@@ -22,14 +22,14 @@ pub fn import_directory(
     let hint = "correct `directory`; a relative path starts at the workspace's root";
     if !root.is_dir() {
         let fault = format!("{} is not a folder", root.display());
-        return Err(Error::usage(fault).hint(hint));
+        return Err(Error::archive(fault).hint(hint));
     }
     let step = progress.begin(&format!("importing {label}"), None);
     let imported = import(store, false, |sink| {
         walk(sink, root, &mut Vec::new(), &EXCLUDED_FOLDERS)
     })?;
     if imported.files == 0 {
-        return Err(Error::usage(format!("{} contains no files", root.display())).hint(hint));
+        return Err(Error::archive(format!("{} contains no files", root.display())).hint(hint));
     }
     step.finish("");
     Ok(imported)
@@ -72,7 +72,7 @@ fn walk(sink: &mut FileSink, folder: &Path, path: &mut Vec<u8>, excluded: &[&str
             let mode = entry.metadata().map_err(io)?.permissions().mode();
             sink.file(path, file_mode(mode), std::fs::read(&place).map_err(io)?)?;
         } else {
-            return Err(Error::usage(format!(
+            return Err(Error::archive(format!(
                 "{} is neither a file nor a folder nor a symbolic link",
                 place.display()
             )));

@@ -68,7 +68,7 @@ pub(super) fn fetch(
     let found = match archive(ws, source, progress) {
         Ok((_, sha256)) if !source.copies.is_empty() && !is_recorded(&sha256) => {
             let fault = format!("the file of {label} is not the recorded one");
-            copy(ws, source, locked, Error::usage(fault), progress)
+            copy(ws, source, locked, Error::arguments(fault), progress)
         }
         Err(error) if error.kind() == Kind::Usage && !source.copies.is_empty() => {
             copy(ws, source, locked, error, progress)
@@ -122,7 +122,7 @@ fn archive(
     }
     let file = ws.root().join(&tarball.url);
     if !file.is_file() {
-        return Err(Error::usage(format!("there is no file {}", tarball.url))
+        return Err(Error::download(format!("there is no file {}", tarball.url))
             .at(CONFIG_FILE, None)
             .hint("a relative path starts at the workspace's root"));
     }
@@ -240,7 +240,7 @@ fn check(file: &Path, expected: &str) -> Result<()> {
         return Ok(());
     }
     Err(
-        Error::usage(format!("{} does not match its SHA-256", file.display()))
+        Error::checksum(format!("{} does not match its SHA-256", file.display()))
             .details([format!("expected {expected}"), format!("found    {found}")])
             .hint("it is damaged or another file; if the configuration is wrong, correct it there"),
     )
@@ -251,7 +251,7 @@ fn check(file: &Path, expected: &str) -> Result<()> {
 fn download(ws: &Workspace, url: &str, expected: &str, progress: &dyn Progress) -> Result<PathBuf> {
     let scheme = url.split("://").next().unwrap_or_default();
     if !["http", "https", "ftp"].contains(&scheme) {
-        return Err(Error::usage(format!("cannot download from {scheme}://"))
+        return Err(Error::download(format!("cannot download from {scheme}://"))
             .at(CONFIG_FILE, None)
             .hint("http, https, ftp or a file's path"));
     }
@@ -298,19 +298,19 @@ fn download(ws: &Workspace, url: &str, expected: &str, progress: &dyn Progress) 
             .arg(part.as_os_str())
             .args(["--", url])
     } else {
-        return Err(Error::usage("neither curl nor wget is installed")
+        return Err(Error::download("neither curl nor wget is installed")
             .hint("`apt-get install curl`, or give the tarball as a file"));
     };
     let step = progress.begin(&format!("downloading {name}"), None);
     let output = command.network().run()?;
     if !output.success() {
-        return Err(Error::usage(format!("cannot download {url}"))
+        return Err(Error::download(format!("cannot download {url}"))
             .details(output.tail(4))
             .hint("give the address of a reachable copy, or the tarball as a file"));
     }
     let found = tarball::sha256(&part)?;
     if found != expected {
-        return Err(Error::usage(format!("{url} does not match its SHA-256"))
+        return Err(Error::checksum(format!("{url} does not match its SHA-256"))
             .details([format!("expected {expected}"), format!("found    {found}")])
             .hint("it is another file than the configuration names, or it changed"));
     }
@@ -329,7 +329,10 @@ pub(super) fn supply(
     file: &Path,
 ) -> Result<PathBuf> {
     if !file.is_file() {
-        return Err(Error::usage(format!("there is no file {}", file.display())));
+        return Err(Error::download(format!(
+            "there is no file {}",
+            file.display()
+        )));
     }
     let (Some(target), expected) = recorded_file(ws, source, locked)? else {
         return Err(not_downloaded(source));
@@ -359,7 +362,7 @@ fn recorded_file(
     let version = &source.version;
     if let Some(debian) = &source.debian {
         let Some(locked) = locked.filter(|locked| !locked.sha256.is_empty()) else {
-            return Err(Error::usage(format!(
+            return Err(Error::lock_file(format!(
                 "cannot verify the file of release {version}: the lock file has no SHA-256 of it"
             ))
             .at("bench-config/upstream.lock", None)
@@ -380,7 +383,7 @@ fn recorded_file(
 }
 
 fn not_downloaded(source: &ReleaseSource) -> Error {
-    Error::usage(format!(
+    Error::arguments(format!(
         "release {} is not downloaded as a file, so `--from` does not apply",
         source.version
     ))
@@ -391,7 +394,7 @@ fn not_downloaded(source: &ReleaseSource) -> Error {
 fn file_name(name: &str) -> Result<&str> {
     if name.is_empty() || name.starts_with('.') || name.contains('/') {
         return Err(
-            Error::usage(format!("`{}` is not a file name", name.escape_debug()))
+            Error::arguments(format!("`{}` is not a file name", name.escape_debug()))
                 .at("bench-config/upstream.lock", None),
         );
     }

@@ -23,7 +23,7 @@ impl FolderBuilder {
         let is_in_file = folders(path).any(|folder| self.files.contains_key(folder));
         let file = self.files.insert(path.to_vec(), (mode, oid));
         if is_folder || is_in_file || file.is_some() {
-            return Err(Error::usage(format!("{} is given twice", shown(path))));
+            return Err(Error::archive(format!("{} is given twice", shown(path))));
         }
         Ok(())
     }

@@ -36,7 +36,7 @@ pub fn fetch(
     let reference = format!("refs/fetched/{}", reference_part(version));
     let refspec = format!("+refs/tags/{}:{reference}", source.tag);
     if source.remote.starts_with('-') || source.tag.starts_with('-') {
-        return Err(Error::usage("a git remote or tag may not begin with `-`"));
+        return Err(Error::tag("a git remote or tag may not begin with `-`"));
     }
     let run = |shallow: bool| {
         let depth: &[&str] = if shallow { &["--depth=1"] } else { &[] };
@@ -51,7 +51,7 @@ pub fn fetch(
         output = run(false)?;
     }
     if !output.success() {
-        return Err(Error::usage(format!(
+        return Err(Error::tag(format!(
             "cannot fetch tag {} from {}",
             source.tag, source.remote
         ))
@@ -65,7 +65,7 @@ pub fn fetch(
         .map_err(store_error)?
         .peel_to_commit()
         .map_err(|error| {
-            Error::usage(format!(
+            Error::tag(format!(
                 "tag {} is not a commit: {}",
                 source.tag,
                 error.message()

@@ -91,7 +91,7 @@ pub fn import(
         };
         for (path, target) in hard_links {
             let (mode, oid) = tree.find(&target).ok_or_else(|| {
-                Error::usage(format!(
+                Error::archive(format!(
                     "hard link {} to {}, which is not a file of the archive",
                     path::shown(&path),
                     path::shown(&target)

@@ -56,7 +56,7 @@ impl LockFile {
                 .span()
                 .map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
             let first = error.message().lines().next().unwrap_or("malformed");
-            Error::usage(first.to_owned())
+            Error::lock_file(first.to_owned())
                 .at("bench-config/upstream.lock", line)
                 .hint("restore the committed version, or remove the file and fetch again")
         })?;
@@ -64,7 +64,7 @@ impl LockFile {
         for locked in document.release {
             if let Some(first) = releases.insert(locked.version.clone(), locked) {
                 return Err(
-                    Error::usage(format!("release {} is listed twice", first.version))
+                    Error::lock_file(format!("release {} is listed twice", first.version))
                         .at("bench-config/upstream.lock", None),
                 );
             }

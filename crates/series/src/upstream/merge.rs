@@ -40,7 +40,7 @@ fn try_merge(path: &Path) -> Result<bool> {
     let version = git.ok(&["version"])?;
     if version_number(&version).is_none_or(|version| version < OLDEST_GIT) {
         let (major, minor) = OLDEST_GIT;
-        return Err(Error::usage(format!(
+        return Err(Error::program_unusable(format!(
             "{version} cannot merge packs, {major}.{minor} can"
         )));
     }

@@ -278,7 +278,7 @@ fn source_text(source: &ReleaseSource) -> String {
 
 fn check_against_lock(name: &str, locked: &LockedRelease, fetched: &FetchedRelease) -> Result<()> {
     let changed = |what: &str, old: &str, new: &str| {
-        Err(Error::usage(format!("{name} differs from the lock file: its {what} changed"))
+        Err(Error::lock_file(format!("{name} differs from the lock file: its {what} changed"))
             .at("bench-config/upstream.lock", None)
             .details([format!("recorded {old}"), format!("found    {new}")])
             .hint(

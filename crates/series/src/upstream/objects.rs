@@ -103,7 +103,7 @@ impl Objects {
         // perfquilt makes none. Git runs a command of the store's configuration for each.
         let alternates = path.join("objects/info/alternates");
         if std::fs::symlink_metadata(&alternates).is_ok_and(|found| found.len() > 0) {
-            return Err(Error::usage(
+            return Err(Error::object_store(
                 "it makes the object store use objects of another repository",
             )
             .at(&alternates, None)
@@ -128,7 +128,12 @@ impl Objects {
                 .add_disk_alternate(objects)
                 .map_err(store_error)
         });
-        added.unwrap_or_else(|| Err(Error::usage(format!("{} is not UTF-8", base.display()))))?;
+        added.unwrap_or_else(|| {
+            Err(Error::object_store(format!(
+                "{} is not UTF-8",
+                base.display()
+            )))
+        })?;
         store.below = Some(objects);
         Ok(store)
     }
@@ -201,7 +206,7 @@ impl Objects {
         let database = self.database()?;
         let object = database.read(oid).map_err(|e| self.damaged(oid, &e))?;
         if object.kind() != kind {
-            return Err(Error::internal(format!(
+            return Err(Error::objects_damaged(format!(
                 "object {oid} of {} is a {}, not a {kind}",
                 self.path.display(),
                 object.kind()
@@ -229,7 +234,7 @@ impl Objects {
             return Ok(Vec::new());
         }
         let data = self.read(oid, ObjectType::Tree)?;
-        parse_tree(&data).ok_or_else(|| Error::internal(format!("tree {oid} is malformed")))
+        parse_tree(&data).ok_or_else(|| Error::objects_damaged(format!("tree {oid} is malformed")))
     }
 
     /// Returns whether the store holds an object.
@@ -394,7 +399,7 @@ impl Objects {
     }
 
     fn damaged(&self, oid: Oid, error: &git2::Error) -> Error {
-        Error::internal(format!(
+        Error::objects_damaged(format!(
             "object {oid} cannot be read from {}: {}",
             self.path.display(),
             error.message()
@@ -413,11 +418,11 @@ are not in it, but commits of `perfquilt edit` that are in no series yet";
 /// message because libgit2 has no error code for it.
 fn library_error(what: &str, source: &git2::Error) -> Error {
     if source.class() == git2::ErrorClass::Config {
-        return Error::usage(format!("{what}: {}", source.message())).hint(
+        return Error::object_store(format!("{what}: {}", source.message())).hint(
             "git's configuration cannot be read: `git config --list --show-origin` names its files",
         );
     }
-    let error = Error::internal(format!("{what}: {}", source.message()));
+    let error = Error::objects_damaged(format!("{what}: {}", source.message()));
     if source.message().contains("No space left on device") {
         error.hint(DISK_FULL)
     } else {
@@ -438,7 +443,7 @@ fn open_error(path: &Path, error: &git2::Error) -> Error {
 
 /// Parses an object id in hexadecimal.
 pub fn oid(text: &str) -> Result<Oid> {
-    Oid::from_str(text).map_err(|_| Error::internal(format!("`{text}` names no object")))
+    Oid::from_str(text).map_err(|_| Error::objects_damaged(format!("`{text}` names no object")))
 }
 
 /// Returns the id of the empty tree, which need not be stored.

@@ -42,7 +42,7 @@ fn decompressed(path: &Path) -> Result<Box<dyn Read>> {
     };
     let unsupported = |form: &str| {
         Err(
-            Error::usage(format!("{} is compressed with {form}", name())).hint(
+            Error::archive(format!("{} is compressed with {form}", name())).hint(
                 "supported are .tar, .tar.gz, .tar.bz2 and .tar.xz; repack it as one of these",
             ),
         )
@@ -55,7 +55,7 @@ fn decompressed(path: &Path) -> Result<Box<dyn Read>> {
         [b'B', b'Z', b'h', ..] => Ok(Box::new(bzip2::bufread::MultiBzDecoder::new(file))),
         [0x28, 0xb5, 0x2f, 0xfd, ..] => unsupported("zstd"),
         [b'P', b'K', 3, 4, ..] => unsupported("zip"),
-        [] => Err(Error::usage(format!("{} is empty", name()))),
+        [] => Err(Error::archive(format!("{} is empty", name()))),
         _ => Ok(Box::new(file)),
     }
 }
@@ -81,7 +81,7 @@ pub fn import_tarball(
     let step = progress.begin(&format!("importing {label}"), None);
     let mut archive = tar::Archive::new(decompressed(path)?);
     let damaged = |e: &std::io::Error| {
-        Error::usage(format!("damaged or not a tar archive: {e}"))
+        Error::archive(format!("damaged or not a tar archive: {e}"))
             .at(path, None)
             .hint("its SHA-256 is the expected one, so the published file is damaged: use another copy and its SHA-256")
     };
@@ -107,7 +107,7 @@ pub fn import_tarball(
         check_interrupted()?;
     }
     if imported.files == 0 {
-        return Err(Error::usage(format!(
+        return Err(Error::archive(format!(
             "{} contains no files",
             path.display()
         )));
@@ -123,7 +123,7 @@ fn add<R: Read>(
 ) -> Result<()> {
     let name = normal(&entry.path_bytes());
     let refused = |what: &str| {
-        Err(Error::usage(format!(
+        Err(Error::archive(format!(
             "archive member {} is {what}, which no source release needs",
             shown(&name)
         )))
@@ -133,7 +133,7 @@ fn add<R: Read>(
             .link_name_bytes()
             .map(std::borrow::Cow::into_owned)
             .ok_or_else(|| {
-                Error::usage(format!("archive member {} links to nothing", shown(&name)))
+                Error::archive(format!("archive member {} links to nothing", shown(&name)))
             })
     };
     match entry.header().entry_type() {
@@ -145,7 +145,7 @@ fn add<R: Read>(
             for extension in extensions.into_iter().flatten() {
                 let extension = extension.map_err(|e| damaged(&e))?;
                 if extension.key_bytes().starts_with(b"GNU.sparse.") {
-                    return Err(Error::usage(format!(
+                    return Err(Error::archive(format!(
                         "archive member {} is a sparse file in the pax format",
                         shown(&name)
                     ))

@@ -44,7 +44,7 @@ pub fn verify(
     }
     if wanted.is_empty() {
         return Err(
-            Error::usage("nothing to verify: no release was fetched yet")
+            Error::lock_file("nothing to verify: no release was fetched yet")
                 .hint("`perfquilt upstream fetch` fetches the current one"),
         );
     }
@@ -71,18 +71,20 @@ fn verify_release(
     let name = ws.config.release_name(version);
     let fetch_hint = format!("`perfquilt upstream fetch {version}` fetches it");
     let locked = lock.get(version).ok_or_else(|| {
-        Error::usage(format!("{name} is not in the lock file")).hint(fetch_hint.clone())
+        Error::lock_file(format!("{name} is not in the lock file")).hint(fetch_hint.clone())
     })?;
     let file = match ws.config.release(Some(version)) {
         Ok(source) if !locked.sha256.is_empty() => check_file(ws, source, locked)?,
         _ => false,
     };
     let Some((_, tree)) = imported(store, &name)? else {
-        return Err(Error::usage(format!("{name} is not in the object store")).hint(fetch_hint));
+        return Err(
+            Error::lock_file(format!("{name} is not in the object store")).hint(fetch_hint),
+        );
     };
     if tree.to_string() != locked.tree {
         return Err(
-            Error::usage(format!("{name} has another tree in the object store"))
+            Error::lock_file(format!("{name} has another tree in the object store"))
                 .details([
                     format!("recorded {}", locked.tree),
                     format!("found    {tree}"),
@@ -119,7 +121,7 @@ fn check_file(ws: &Workspace, source: &ReleaseSource, locked: &LockedRelease) ->
         "remove it and fetch again"
     };
     let fault = format!("{} is not the file that was recorded", path.display());
-    Err(Error::usage(fault)
+    Err(Error::lock_file(fault)
         .details([
             format!("recorded {}", locked.sha256),
             format!("found    {found}"),
@@ -140,7 +142,8 @@ fn check_objects(
     }
     *count += 1;
     let database = store.database()?;
-    let damaged = |oid: Oid| Error::internal(format!("object {oid} is damaged")).hint(DAMAGED);
+    let damaged =
+        |oid: Oid| Error::objects_damaged(format!("object {oid} is damaged")).hint(DAMAGED);
     let data = store.read(tree, ObjectType::Tree)?;
     if hash(ObjectType::Tree, &data) != tree {
         return Err(damaged(tree));
@@ -151,7 +154,7 @@ fn check_objects(
             MODE_COMMIT => {}
             _ => {
                 let object = database.read(entry.oid).map_err(|error| {
-                    Error::internal(format!("object {}: {}", entry.oid, error.message()))
+                    Error::objects_damaged(format!("object {}: {}", entry.oid, error.message()))
                         .hint(DAMAGED)
                 })?;
                 if object.kind() != ObjectType::Blob

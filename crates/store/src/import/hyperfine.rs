@@ -117,7 +117,7 @@ fn servers(text: &str, path: &Path) -> Result<Vec<ImportedServer>> {
     let document: Document = serde_json::from_str(text).map_err(|error| {
         let line = Some(error.line()).filter(|line| *line > 0);
         let fault = without_type_names(&error.to_string());
-        Error::usage(format!("not a document of hyperfine: {fault}"))
+        Error::foreign_results(format!("not a document of hyperfine: {fault}"))
             .at(path, line)
             .hint("`hyperfine --export-json FILE COMMAND…` writes such a document")
     })?;

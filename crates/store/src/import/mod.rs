@@ -112,7 +112,7 @@ pub fn unknown(path: &Path, head: &[u8]) -> Error {
         .iter()
         .any(|mark| head.starts_with(mark))
     {
-        return Error::usage("this is UTF-16, as some shells redirect output")
+        return Error::foreign_results("this is UTF-16, as some shells redirect output")
             .at(path, None)
             .hint("convert it first: `iconv -f UTF-16 -t UTF-8`");
     }
@@ -121,17 +121,20 @@ pub fn unknown(path: &Path, head: &[u8]) -> Error {
         None => magic::is_zip(head).then(|| "a zip archive".to_owned()),
     };
     if let Some(packed) = packed {
-        return Error::usage(format!("this is {packed}; perfquilt unpacks only gzip"))
+        return Error::foreign_results(format!("this is {packed}; perfquilt unpacks only gzip"))
             .at(path, None)
             .hint("unpack it first, or write it to standard input: `… | perfquilt analyse -`");
     }
     if magic::is_lfs_pointer(head) {
-        return Error::usage("this is a pointer to a file in Git LFS, not the file")
+        return Error::foreign_results("this is a pointer to a file in Git LFS, not the file")
             .at(path, None)
             .hint("`git lfs pull` fetches the file");
     }
-    in_another_form(path, &String::from_utf8_lossy(head))
-        .unwrap_or_else(|| Error::usage("unknown format").at(path, None).hint(READABLE))
+    in_another_form(path, &String::from_utf8_lossy(head)).unwrap_or_else(|| {
+        Error::foreign_results("unknown format")
+            .at(path, None)
+            .hint(READABLE)
+    })
 }
 
 /// Returns the error for output of a tool that stands behind something else than the prefix of a log: in a document, or below
@@ -147,7 +150,7 @@ fn in_another_form(path: &Path, text: &str) -> Option<Error> {
                 counted(line, "other line", "other lines")
             );
             let hint = format!("leave these out: `tail -n +{} FILE`", line + 1);
-            return Some((line, Error::usage(fault).hint(hint)));
+            return Some((line, Error::foreign_results(fault).hint(hint)));
         }
         let (before, format) = tool_behind(text)?;
         let shown = before.escape_debug();
@@ -163,7 +166,7 @@ fn in_another_form(path: &Path, text: &str) -> Option<Error> {
         } else {
             "remove what stands before each line".to_owned()
         };
-        Some((line, Error::usage(fault).hint(remedy)))
+        Some((line, Error::foreign_results(fault).hint(remedy)))
     })?;
     Some(error.at(path, Some(line + 1)))
 }
@@ -288,7 +291,7 @@ pub fn read(form: &Importer, inputs: Vec<(PathBuf, Box<dyn BufRead>)>) -> Result
     let count = imported.files.iter().flatten().count();
     if count < 2 {
         return Err(
-            Error::usage("a single server: there is nothing to compare it with")
+            Error::foreign_results("a single server: there is nothing to compare it with")
                 .hint("name the files of all servers, the one to be compared with first (docs/formats.md)"),
         );
     }
@@ -354,7 +357,7 @@ fn text(form: &Importer, (path, input): (PathBuf, Box<dyn BufRead>)) -> Result<I
         .read_to_string(&mut text)
         .map_err(|error| unreadable(&path, &error))?;
     if text.len() as u64 > LARGEST {
-        return Err(Error::usage("more than 256 MiB").at(&path, None));
+        return Err(Error::foreign_results("more than 256 MiB").at(&path, None));
     }
     if let Some(rest) = text.strip_prefix('\u{feff}') {
         text = rest.to_owned();
@@ -371,13 +374,13 @@ fn check(files: &[Vec<ImportedServer>], paths: &[&Path]) -> Result<()> {
     if all.clone().all(|server| server.readings.is_empty())
         && let Some((_, why)) = all.find_map(|server| server.excluded.keys().next())
     {
-        return Err(Error::usage(format!("no results: {}", why.all())).at(paths[0], None));
+        return Err(Error::foreign_results(format!("no results: {}", why.all())).at(paths[0], None));
     }
     for (found, path) in files.iter().zip(paths) {
         let is_empty =
             |server: &ImportedServer| server.readings.is_empty() && server.excluded.is_empty();
         if found.iter().all(is_empty) {
-            return Err(Error::usage("no results").at(*path, None));
+            return Err(Error::foreign_results("no results").at(*path, None));
         }
         if let (Some(first), Some(other)) = (experiment_of(&files[0]), experiment_of(found))
             && first != other
@@ -385,7 +388,7 @@ fn check(files: &[Vec<ImportedServer>], paths: &[&Path]) -> Result<()> {
             let fault = format!(
                 "the values are from experiment `{other}`, but those of the first file from `{first}`"
             );
-            return Err(Error::usage(fault)
+            return Err(Error::foreign_results(fault)
                 .at(*path, None)
                 .hint("values of different experiments are never compared"));
         }
@@ -426,7 +429,7 @@ fn check_common(files: &[Vec<ImportedServer>], paths: &[&Path]) -> Result<()> {
             first(&own),
             first(&of_base)
         );
-        return Err(Error::usage(fault)
+        return Err(Error::foreign_results(fault)
             .at(*path, None)
             .hint(
                 "results are compared if test, options, threads, package, machine and number of processors are the same; \
@@ -458,7 +461,7 @@ fn file(name: &str, imported: Imported) -> Result<ObservationFile> {
         let further = servers.iter().skip(1);
         header.series = further.map(|server| server.name.clone()).collect();
     }
-    header.check().map_err(Error::usage)?;
+    header.check().map_err(Error::foreign_results)?;
     let mut supplement = Supplement {
         notes,
         ..Supplement::default()
@@ -514,7 +517,7 @@ fn file(name: &str, imported: Imported) -> Result<ObservationFile> {
             *count += 1;
             header
                 .check_observation(&observation)
-                .map_err(Error::usage)?;
+                .map_err(Error::foreign_results)?;
             observations.push(observation);
         }
         let most = counts.into_values().max().unwrap_or(0);
@@ -604,7 +607,7 @@ fn carry(header: &mut ExperimentHeader, servers: &[ImportedServer]) {
 
 /// Returns an error at a line (from 0) of a file.
 fn at(path: &Path, line: usize, fault: String) -> Error {
-    Error::usage(fault).at(path, Some(line + 1))
+    Error::foreign_results(fault).at(path, Some(line + 1))
 }
 
 #[cfg(test)]

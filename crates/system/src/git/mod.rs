@@ -305,7 +305,7 @@ pub fn unreadable(name: &str, words: &str) -> Option<Error> {
     if words.contains("dubious ownership") {
         let commands = words.lines().map(str::trim);
         return Some(
-            Error::usage(format!("git refuses {name}, because its folder belongs to another user"))
+            Error::git(format!("git refuses {name}, because its folder belongs to another user"))
                 .details(commands.filter(|line| line.starts_with("git config")))
                 .hint("the command above allows it, also with `/.git` after the path; or use a clone of your own"),
         );
@@ -313,7 +313,7 @@ pub fn unreadable(name: &str, words: &str) -> Option<Error> {
     let message = format!("{name} is not a git repository");
     words
         .contains("not a git repository")
-        .then(|| Error::usage(message))
+        .then(|| Error::git(message))
 }
 
 /// Returns the entries of git's output with `-z`.
@@ -340,7 +340,7 @@ impl Status {
         if self.changed.len() > lines.len() {
             lines.push(format!("and {} more", self.changed.len() - lines.len()));
         }
-        Err(Error::usage(format!(
+        Err(Error::git(format!(
             "uncommitted changes in {} of {}",
             counted(self.changed.len(), "file", "files"),
             folder.display()

@@ -86,7 +86,7 @@ fn admin_folder(named: &Path, store: &Path) -> Option<PathBuf> {
 }
 
 fn foreign(directory: &Path, what: &str) -> Error {
-    Error::usage(format!("{} {what}", directory.display()))
+    Error::git(format!("{} {what}", directory.display()))
         .hint("move the folder away; nothing in it is touched")
 }
 

@@ -137,7 +137,7 @@ impl Child {
     /// Returns whether the process has ended, without reaping it.
     fn has_ended(&self) -> Result<bool> {
         let pid = Pid::from_raw(self.inner.id().cast_signed())
-            .ok_or_else(|| Error::internal("a process without an id"))?;
+            .ok_or_else(|| Error::system_refused("a process without an id"))?;
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         retry_on_intr(|| waitid(WaitId::Pid(pid), options))
             .map(|status| status.is_some())
@@ -179,7 +179,7 @@ impl Child {
     }
 
     fn unknown(&self, error: &std::io::Error) -> Error {
-        Error::internal(format!("cannot wait for `{}`: {error}", self.shown))
+        Error::system_refused(format!("cannot wait for `{}`: {error}", self.shown))
     }
 
     /// Waits until the process ends, `limit` has passed (`None`) or a signal asks this program to stop.
@@ -271,10 +271,10 @@ impl Child {
                 return Ok(ended);
             }
             if cancelled() {
-                return Err(Error::new(
-                    Kind::Interrupted,
-                    format!("`{}` was cancelled", self.shown),
-                ));
+                return Err(Error::interrupted(format!(
+                    "`{}` was cancelled",
+                    self.shown
+                )));
             }
         }
     }
@@ -298,7 +298,7 @@ impl Child {
             let _ = self.stop(STOP_GRACE);
         }
         let Some(status) = waited? else {
-            return Err(Error::bench(format!(
+            return Err(Error::program_limit(format!(
                 "`{}` did not end within {} s",
                 self.shown,
                 limit.as_secs_f64()
@@ -310,7 +310,7 @@ impl Child {
             |reading: Option<StreamReader>| reading.map_or_else(Vec::new, |it| it.until(until));
         let (stdout, stderr) = (all(stdout), all(stderr));
         if stdout.len() > output_limit || stderr.len() > output_limit {
-            return Err(Error::bench(format!(
+            return Err(Error::program_limit(format!(
                 "`{}` wrote more than {output_limit} bytes",
                 self.shown
             )));

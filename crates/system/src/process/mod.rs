@@ -269,7 +269,7 @@ pub fn missing(program: &str) -> Error {
     let hint = install_hint(program).unwrap_or_else(|| {
         "`perfquilt doctor` names what is missing and the command that installs it".to_owned()
     });
-    Error::usage(format!("`{program}` is not installed")).hint(hint)
+    Error::program_missing(format!("`{program}` is not installed")).hint(hint)
 }
 
 /// Returns the full path of an executable on `PATH`.
@@ -336,7 +336,7 @@ impl Command {
     pub fn from_words(words: &[String]) -> Result<Self> {
         let (program, args) = words
             .split_first()
-            .ok_or_else(|| Error::usage("an empty command in the configuration"))?;
+            .ok_or_else(|| Error::configuration("an empty command in the configuration"))?;
         Ok(Command::new(program).args(args))
     }
 
@@ -449,7 +449,7 @@ impl Command {
     /// change its OOM score (ignored when the kernel refuses).
     pub fn writing(mut self, path: &Path, text: &'static [u8]) -> Result<Self> {
         let path = CString::new(path.as_os_str().as_encoded_bytes())
-            .map_err(|_| Error::internal("a path with a NUL"))?;
+            .map_err(|_| Error::system_refused("a path with a NUL"))?;
         self.writes.push((path, text));
         Ok(self)
     }
@@ -629,7 +629,7 @@ impl Command {
         if let (true, Some(folder)) = (missing, &self.directory)
             && !folder.is_dir()
         {
-            return Error::usage(format!(
+            return Error::program_unusable(format!(
                 "`{program}` cannot be started in {}: there is no such folder",
                 folder.display()
             ));
@@ -641,17 +641,17 @@ impl Command {
             || error.raw_os_error() == Some(libc::ENOEXEC);
         match (missing, program.contains('/')) {
             // The configuration may name the program, and then `doctor` does not know it.
-            (true, false) => Error::usage(format!("`{program}` is not installed")).hint(
+            (true, false) => Error::program_missing(format!("`{program}` is not installed")).hint(
                 install_hint(&program).unwrap_or_else(|| {
                     "install it, or correct the command that names it; `perfquilt doctor` lists what perfquilt itself \
                      needs and is missing"
                         .to_owned()
                 }),
             ),
-            (true, true) => Error::usage(format!("`{program}` cannot be started: {error}"))
+            (true, true) => Error::program_unusable(format!("`{program}` cannot be started: {error}"))
                 .hint("correct the command that names it"),
-            _ if unusable => Error::usage(format!("`{program}` cannot be started: {error}")),
-            _ => Error::internal(format!("cannot start `{program}`: {error}")),
+            _ if unusable => Error::program_unusable(format!("`{program}` cannot be started: {error}")),
+            _ => Error::system_refused(format!("cannot start `{program}`: {error}")),
         }
     }
 
@@ -660,7 +660,7 @@ impl Command {
         let path = self.file()?;
         let (cause, help) = unstartable::reason(&path)?;
         let path = path.display();
-        Some(Error::usage(format!("`{path}` cannot be started: {cause}")).hint(help))
+        Some(Error::program_unusable(format!("`{path}` cannot be started: {cause}")).hint(help))
     }
 
     /// Returns the file of the program.
@@ -804,7 +804,9 @@ impl Command {
             .iter()
             .any(|line| line.contains("No space left on device"));
         let kind = if is_full { Kind::Internal } else { kind };
-        let error = Error::new(kind, format!("{program} {}", output.describe_exit())).details(tail);
+        let error = Error::program_failed(format!("{program} {}", output.describe_exit()))
+            .of_kind(kind)
+            .details(tail);
         Err(error.hint(if is_full {
             DISK_FULL.to_owned()
         } else {
@@ -815,7 +817,7 @@ impl Command {
 
 /// Returns the error for a machine, or a user, without free processes.
 fn no_thread(error: &std::io::Error) -> Error {
-    Error::bench(format!("cannot start a thread: {error}"))
+    Error::program_limit(format!("cannot start a thread: {error}"))
         .hint("raise the limit of processes (`ulimit -u`, `processes` in [sandbox]), or end some")
 }
 
@@ -825,7 +827,7 @@ fn merged_pipe() -> Result<(PipeReader, PipeWriter)> {
 
 #[allow(clippy::needless_pass_by_value)] // What `map_err` passes.
 fn no_pipe(error: std::io::Error) -> Error {
-    Error::internal(format!("cannot make a pipe: {error}"))
+    Error::system_refused(format!("cannot make a pipe: {error}"))
 }
 
 fn open_sink(sink: &Sink) -> Result<Stdio> {

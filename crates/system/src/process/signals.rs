@@ -18,7 +18,7 @@ pub fn install_signal_handlers() -> Result<()> {
     // A handler makes writing beyond `ulimit -f` an error with a file name; without one, the kernel ends this process. Other
     // programs start with the kernel's default again, which an ignored signal would change.
     signal_hook::flag::register(SIGXFSZ, Arc::default())
-        .map_err(|error| Error::internal(format!("cannot watch signals: {error}")))?;
+        .map_err(|error| Error::system_refused(format!("cannot watch signals: {error}")))?;
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         // `nohup` ignores SIGHUP to survive the terminal.
         if signal == SIGHUP && is_ignored(signal) {
@@ -27,7 +27,7 @@ pub fn install_signal_handlers() -> Result<()> {
         // In this order the flag is still unset at the first signal, so only the second ends this process.
         signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&INTERRUPTED))
             .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&INTERRUPTED)))
-            .map_err(|error| Error::internal(format!("cannot watch signals: {error}")))?;
+            .map_err(|error| Error::system_refused(format!("cannot watch signals: {error}")))?;
     }
     Ok(())
 }

@@ -68,14 +68,15 @@ impl Client {
             if packet.first() == Some(&ERR) {
                 return Err(failed(&packet));
             }
-            let malformed = || Error::bench("the server sent a malformed row").details([statement]);
+            let malformed =
+                || Error::server_answer("the server sent a malformed row").details([statement]);
             rows.push(row(&packet).ok_or_else(malformed)?);
         }
     }
 }
 
 fn lost(error: &std::io::Error) -> Error {
-    Error::bench(format!("cannot connect to the server: {error}"))
+    Error::server_failed(format!("cannot connect to the server: {error}"))
 }
 
 fn is_end(packet: &[u8]) -> bool {

@@ -206,15 +206,16 @@ pub(super) fn check_settings(server: &Server, adapter: &str) -> Result<()> {
 pub(super) fn configuration(bench_config: &Path, file: &Path) -> Result<PathBuf> {
     let file = bench_config.join(file);
     let meta = std::fs::metadata(&file).map_err(|e| {
-        Error::usage(format!("cannot read the server's configuration: {e}")).at(&file, None)
+        Error::input_unreadable(format!("cannot read the server's configuration: {e}"))
+            .at(&file, None)
     })?;
     if meta.permissions().mode() & 0o002 != 0 {
         // The server skips such a file with only a warning in its log.
-        return Err(
-            Error::usage("this file is world-writable, so the server would ignore it")
-                .at(&file, None)
-                .hint(format!("chmod o-w {}", file.display())),
-        );
+        return Err(Error::server_settings(
+            "this file is world-writable, so the server would ignore it",
+        )
+        .at(&file, None)
+        .hint(format!("chmod o-w {}", file.display())));
     }
     Ok(file)
 }
@@ -278,7 +279,9 @@ fn read_storage(endpoint: &Endpoint) -> Result<StorageCounts> {
             .iter()
             .find(|row| row.first().is_some_and(|first| first == name));
         let number = found.and_then(|row| row.get(1)?.parse().ok());
-        number.ok_or_else(|| Error::bench(format!("the server has no status variable {name}")))
+        number.ok_or_else(|| {
+            Error::server_failed(format!("the server has no status variable {name}"))
+        })
     };
     Ok(StorageCounts {
         reads: value("Innodb_data_reads")?,

@@ -45,7 +45,7 @@ pub(crate) trait PacketStream {
 
 /// Logs in as `root` with an empty password, to `database` if there is one.
 pub(crate) fn log_in(stream: &mut dyn PacketStream, database: Option<&str>) -> Result<()> {
-    let unexpected = || Error::bench("unexpected reply during login");
+    let unexpected = || Error::server_answer("unexpected reply during login");
     let (number, greeting) = stream.read_packet()?;
     match greeting.first() {
         Some(&GREETING) => {}
@@ -134,7 +134,7 @@ pub(crate) fn error_text(packet: &[u8]) -> &[u8] {
 /// Returns the error in an error packet that is the answer to `what`.
 pub(crate) fn refused(what: &str, packet: &[u8]) -> Error {
     let text = String::from_utf8_lossy(error_text(packet));
-    Error::bench(format!(
+    Error::server_answer(format!(
         "the server refused {what}: {}",
         text.escape_debug()
     ))

@@ -61,7 +61,7 @@ impl Client {
         client.exchange(&mut |message| match message {
             Message::AuthenticationCleartextPassword
             | Message::AuthenticationMd5Password(_)
-            | Message::AuthenticationSasl(_) => Err(Error::bench(
+            | Message::AuthenticationSasl(_) => Err(Error::server_failed(
                 "the server asks for a password, where its pg_hba.conf should trust local users",
             )),
             _ => Ok(()),
@@ -137,7 +137,7 @@ impl Client {
             let read = self.stream.read(&mut self.input[used..]);
             self.input.truncate(used + *read.as_ref().unwrap_or(&0));
             match read {
-                Ok(0) => return Err(Error::bench("the server closed the connection")),
+                Ok(0) => return Err(Error::server_failed("the server closed the connection")),
                 Ok(_) => {}
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(lost(&error)),
@@ -162,11 +162,11 @@ fn refused(mut fields: ErrorFields<'_>) -> Error {
             _ => {}
         }
     }
-    Error::bench(format!(
+    Error::server_answer(format!(
         "the server reported an error: {severity}: {message} ({code})"
     ))
 }
 
 fn lost(error: &std::io::Error) -> Error {
-    Error::bench(format!("the connection to the server failed: {error}"))
+    Error::server_failed(format!("the connection to the server failed: {error}"))
 }

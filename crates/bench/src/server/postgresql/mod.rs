@@ -45,7 +45,8 @@ pub(super) const KIND: AdapterKind = AdapterKind {
         let config = config.map(|file| setup.bench_config.join(file));
         if let Some(file) = &config {
             std::fs::metadata(file).map_err(|e| {
-                Error::usage(format!("cannot read the server's configuration: {e}")).at(file, None)
+                Error::input_unreadable(format!("cannot read the server's configuration: {e}"))
+                    .at(file, None)
             })?;
         }
         Ok(Box::new(Postgresql {
@@ -175,7 +176,7 @@ fn check_user() -> Result<()> {
     match Command::new("true").ordinary_user().run() {
         Ok(_) => Ok(()),
         Err(error) if error.kind() == Kind::Interrupted => Err(error),
-        Err(error) => Err(Error::usage(
+        Err(error) => Err(Error::server_settings(
             "PostgreSQL refuses to run as root, and this machine forbids the user namespace in which \
              perfquilt would run it as an ordinary user",
         )
@@ -217,7 +218,7 @@ impl ServerAdapter for Postgresql {
             .ordinary_user()
             .run_within(INITDB_TIMEOUT)?;
         if !output.success() {
-            return Err(Error::bench(format!(
+            return Err(Error::server_data(format!(
                 "initdb of the built server {}",
                 output.describe_exit()
             ))

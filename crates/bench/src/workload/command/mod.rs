@@ -135,7 +135,7 @@ impl CommandClient {
         let output = command
             .run_within(Duration::from_secs(self.settings.limit_seconds))
             .map_err(|error| match error.kind() {
-                Kind::Bench => Error::bench(format!("workload {workload}: {}", error.message()))
+                Kind::Bench => Error::client_failed(format!("workload {workload}: {}", error.message()))
                     .hint("raise `limit_seconds` in [command] of the workload if the client needs more time"),
                 _ => error,
             })?;
@@ -144,7 +144,7 @@ impl CommandClient {
         }
         let exit = output.describe_exit();
         Err(
-            Error::bench(format!("workload {workload}: the client {exit}"))
+            Error::client_failed(format!("workload {workload}: the client {exit}"))
                 .details(output.tail(8))
                 .hint(format!("the command was: {}", command.shown())),
         )
@@ -204,7 +204,7 @@ impl Client for CommandClient {
         block: &TimedBlock<'_>,
     ) -> Result<BlockSlices, ClientFailure> {
         let settings = &self.settings;
-        let patterns = Patterns::new(settings).map_err(|bad| Error::usage(bad.message))?;
+        let patterns = Patterns::new(settings).map_err(|bad| Error::configuration(bad.message))?;
         let (workload, section) = (&self.name, &block.workload.settings);
         let placement = environment.placement();
         let mut commands = Vec::with_capacity(servers.len());
@@ -241,7 +241,7 @@ impl Client for CommandClient {
         let rounds = rounds(servers.len(), block, warm_up, &mut random, &mut slice)?;
         let points: Vec<Point> = servers.iter().map(|(point, _)| *point).collect();
         check_operations(&points, &rounds).map_err(|(point, fault)| {
-            let error = Error::bench(format!("workload {workload}: {fault}"))
+            let error = Error::client_result(format!("workload {workload}: {fault}"))
                 .hint("check `operations` against the client's output: it must fit each of its lines about an operation");
             ClientFailure::at(point)(section.locate(&["operations"], error))
         })?;

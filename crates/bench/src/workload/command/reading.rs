@@ -48,7 +48,7 @@ impl ClientReport {
         let text = output.stdout_text();
         let unreadable = |key: &'static str, fault: String| UnreadableOutput {
             key,
-            error: Error::bench(format!("workload {workload}: {fault}"))
+            error: Error::client_result(format!("workload {workload}: {fault}"))
                 .details(output.tail(8))
                 .hint(format!("check `{key}` against this output")),
         };

@@ -100,7 +100,7 @@ impl<'a> Connection<'a> {
                 }
                 size += length as u64;
                 if size > MAX_REPLY {
-                    return Err(Error::bench(format!(
+                    return Err(Error::server_answer(format!(
                         "the reply to `{}` is longer than {} GiB",
                         request.label,
                         MAX_REPLY >> 30
@@ -153,25 +153,25 @@ pub(super) fn run(
 
 fn check(request: &Request, expected: &[u8], outcome: &ReplyOutcome<'_>) -> Result<()> {
     match outcome {
-        ReplyOutcome::Value(found) if found != expected => Err(Error::bench(format!(
+        ReplyOutcome::Value(found) if found != expected => Err(Error::server_answer(format!(
             "the reply to `{}` has the value `{}` in place of `{}`",
             request.label,
             shown(found),
             shown(expected)
         ))),
-        ReplyOutcome::Result if request.value.is_some() => Err(Error::bench(format!(
+        ReplyOutcome::Result if request.value.is_some() => Err(Error::server_answer(format!(
             "the reply to `{}` has no value in place of `{}`",
             request.label,
             shown(expected)
         ))),
         ReplyOutcome::Result | ReplyOutcome::Value(_) => Ok(()),
         ReplyOutcome::Nothing(_) if request.expect == Expect::Any => Ok(()),
-        ReplyOutcome::Nothing(what) => Err(Error::bench(format!(
+        ReplyOutcome::Nothing(what) => Err(Error::server_answer(format!(
             "the reply to `{}` is {what}",
             request.label
         ))
         .hint("`prepare` must create what requests read; with `expect = \"any\"` every reply but an error is accepted")),
-        ReplyOutcome::Error(message) => Err(Error::bench(format!(
+        ReplyOutcome::Error(message) => Err(Error::server_answer(format!(
             "the server answered `{}` with an error: {}",
             request.label,
             shown(message)
@@ -180,7 +180,7 @@ fn check(request: &Request, expected: &[u8], outcome: &ReplyOutcome<'_>) -> Resu
 }
 
 fn unreadable(request: &Request, fault: &str) -> Error {
-    Error::bench(format!(
+    Error::server_answer(format!(
         "the reply to `{}` does not follow the protocol: {fault}",
         request.label
     ))

@@ -204,7 +204,7 @@ fn add_scripts(settings: &mut RequestsSettings, workload: &Workload) -> Result<(
         let prefix = format!("script{index}_");
         let read = pgbench::read(&text, &prefix, &settings.variables).map_err(|fault| {
             let name = format!("bench-config/{path}");
-            Error::usage(fault.fault).at(name, Some(fault.line))
+            Error::workload(fault.fault).at(name, Some(fault.line))
         })?;
         settings.parameters.extend(read.parameters);
         settings.transaction.push(TransactionSettings {

@@ -71,8 +71,9 @@ impl Stream {
                 Ok(Socket::Unix(socket))
             }),
         };
-        let socket = socket
-            .map_err(|error| Error::bench(format!("cannot connect to the server: {error}")))?;
+        let socket = socket.map_err(|error| {
+            Error::server_failed(format!("cannot connect to the server: {error}"))
+        })?;
         let timeout = match running.instrumentation() {
             Instrumentation::Plain => TIMEOUT,
             Instrumentation::Callgrind { .. } | Instrumentation::Traced { .. } => SLOW_TIMEOUT,
@@ -146,7 +147,7 @@ impl Stream {
     fn make_room(&mut self) -> Result<()> {
         let waiting = self.end - self.start;
         if waiting > MAX_PART {
-            return Err(Error::bench(format!(
+            return Err(Error::server_answer(format!(
                 "a row or value in a reply of the server is longer than {} MiB",
                 MAX_PART >> 20
             )));
@@ -161,7 +162,7 @@ impl Stream {
 }
 
 fn closed() -> Error {
-    Error::bench("the server closed the connection")
+    Error::server_failed("the server closed the connection")
 }
 
 /// The wait for a socket.
@@ -182,7 +183,9 @@ impl Waiting {
     /// Returns `Ok` while the wait goes on after this error of the socket; `fault` and `hint` describe a timeout.
     fn check(&mut self, error: &std::io::Error, fault: &str, hint: &str) -> Result<()> {
         let (WouldBlock | TimedOut | Interrupted) = error.kind() else {
-            return Err(Error::bench(format!("the connection failed: {error}")));
+            return Err(Error::server_failed(format!(
+                "the connection failed: {error}"
+            )));
         };
         check_interrupted()?;
         let waited = self.since.get_or_insert_with(Instant::now).elapsed();
@@ -190,7 +193,7 @@ impl Waiting {
             return Ok(());
         }
         let seconds = self.timeout.as_secs();
-        Err(Error::bench(format!("{fault} within {seconds} s")).hint(hint))
+        Err(Error::server_failed(format!("{fault} within {seconds} s")).hint(hint))
     }
 }
 

@@ -113,7 +113,7 @@ pub(super) fn find_script(bench_config: &Path, script: &str) -> Result<PathBuf> 
             Ok(path)
         } else {
             Err(
-                Error::usage(format!("no script bench-config/sysbench/{script}"))
+                Error::workload(format!("no script bench-config/sysbench/{script}"))
                     .hint("sysbench's own scripts are named without `.lua`"),
             )
         };
@@ -135,7 +135,7 @@ pub(super) fn find_script(bench_config: &Path, script: &str) -> Result<PathBuf> 
         .map(|folder| folder.join(format!("{script}.lua")))
         .find(|path| !script.contains('/') && path.is_file())
         .ok_or_else(|| {
-            Error::usage(format!("sysbench has no script `{script}`")).hint(format!(
+            Error::workload(format!("sysbench has no script `{script}`")).hint(format!(
                 "its scripts are in {}; a script of your own is named with `.lua`",
                 folders[0].display()
             ))

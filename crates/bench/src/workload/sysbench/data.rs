@@ -85,13 +85,10 @@ fn run(command: Command) -> Result<()> {
         return Ok(());
     }
     let text = output.stdout_text() + &output.stderr_text();
-    Err(Error::new(
-        Kind::Bench,
-        format!(
-            "sysbench could not prepare the data ({})",
-            output.describe_exit()
-        ),
-    )
+    Err(Error::server_data(format!(
+        "sysbench could not prepare the data ({})",
+        output.describe_exit()
+    ))
     .details(command_line::error_lines(&text))
     .hint(format!("the command was: {}", command.shown())))
 }

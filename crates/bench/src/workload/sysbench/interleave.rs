@@ -119,7 +119,7 @@ pub(super) fn run(
         status = child.wait_within(limit.saturating_sub(started.elapsed()))?;
     }
     let Some(status) = status else {
-        return Err(Error::bench(format!(
+        return Err(Error::client_failed(format!(
             "workload {} did not end within {:.0} s",
             item.workload.name,
             limit.as_secs_f64()
@@ -145,6 +145,6 @@ pub(super) fn failure(folder: &Path, workload: &str, points: &[Point]) -> Client
             .checked_sub(1)
             .and_then(|index| points.get(index))
             .copied(),
-        error: Error::bench(format!("workload {workload} failed")).details(lines),
+        error: Error::client_failed(format!("workload {workload} failed")).details(lines),
     }
 }

@@ -11,10 +11,11 @@ use perfquilt_model::point::Point;
 /// Reads the slices of a run over the servers of `points`, in the order of the driver's arguments.
 pub(super) fn read_slices(file: &Path, points: &[Point]) -> Result<BlockSlices> {
     let bytes = std::fs::read(file).map_err(|e| Error::io("read", file, &e))?;
-    let slices = parse_slices(&bytes, points)
-        .map_err(|fault| Error::bench(format!("the driver's result is unusable: {fault}")))?;
+    let slices = parse_slices(&bytes, points).map_err(|fault| {
+        Error::client_result(format!("the driver's result is unusable: {fault}"))
+    })?;
     match (slices.rounds, slices.discarded_rounds) {
-        (0, discarded @ 1..) => Err(Error::bench(format!(
+        (0, discarded @ 1..) => Err(Error::transactions_restarted(format!(
             "no usable round: in all {discarded}, transactions were restarted (a deadlock or \
              a duplicate key)"
         ))

@@ -69,7 +69,7 @@ impl Requests for SysbenchSession<'_> {
                 return Err(interleave::failure(self.folder.path(), self.workload, &[]).error);
             }
             if started.elapsed() > TIMEOUT {
-                return Err(Error::bench(format!(
+                return Err(Error::client_failed(format!(
                     "workload {}: {transactions} transactions did not end within {} s",
                     self.workload,
                     TIMEOUT.as_secs()

@@ -53,7 +53,7 @@ pub(in crate::experiment) fn facts(
             Ok(facts)
         }
         Some(Err(failure)) => Err(failure.cut().into()),
-        None => Err(Error::bench("no machine of the cluster answers").hint(format!(
+        None => Err(Error::cluster("no machine of the cluster answers").hint(format!(
             "every job ended without having run `PROGRAM worker FILE` to its end, on a machine that sees {}; \
              `perfquilt doctor --on {on}` checks the cluster",
             ws.root().display()

@@ -142,7 +142,7 @@ impl BlockFile {
             return Ok(None);
         };
         let wrong =
-            |why: String| Error::usage(format!("not this block's result: {why}")).at(path, None);
+            |why: String| Error::task(format!("not this block's result: {why}")).at(path, None);
         let file: BlockFile =
             serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))?;
         if file.schema != SCHEMA {
@@ -171,7 +171,7 @@ impl BlockFile {
     /// Returns the events, checked against `block`.
     pub(super) fn into_events(self, block: &Block) -> Result<Vec<Event>> {
         let wrong = |why: String| {
-            Error::usage(format!(
+            Error::task(format!(
                 "a result of block {} is damaged: {why}",
                 block.number
             ))

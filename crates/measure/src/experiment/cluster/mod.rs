@@ -138,7 +138,7 @@ pub(crate) fn scheduler(ws: &Workspace, name: &str) -> Result<Box<dyn Scheduler>
         Listing::Known(_) => Ok(scheduler),
         Listing::Unknown(reason) => {
             let fault = format!("the cluster of `--on {name}` does not answer: {reason}");
-            Err(Error::new(Kind::Usage, fault)
+            Err(Error::cluster_files(fault)
                 .hint(format!("`perfquilt doctor --on {name}` checks it")))
         }
     }
@@ -153,7 +153,7 @@ pub(super) fn configured(ws: &Workspace, name: &str) -> Result<Box<dyn Scheduler
     scheduler::scheduler(name, &section.unwrap_or_default()).map_err(|error| {
         if is_missing && error.kind() == Kind::Usage && error.hint_text().is_none() {
             let fault = format!("scheduler `{name}` needs a section [cluster.{name}]");
-            Error::usage(fault).at(CONFIG_FILE, None)
+            Error::task(fault).at(CONFIG_FILE, None)
         } else {
             error
         }
@@ -168,7 +168,7 @@ fn jobs(ws: &Workspace, name: &str) -> Result<JobArray> {
     let program = match &config.program {
         Some(program) => program.clone(),
         None => std::env::current_exe()
-            .map_err(|error| Error::internal(format!("cannot find this program: {error}")))?,
+            .map_err(|error| Error::system_refused(format!("cannot find this program: {error}")))?,
     };
     Ok(JobArray {
         name: format!("perfquilt-{name}"),
@@ -199,7 +199,7 @@ pub(crate) fn ask<T: DeserializeOwned>(
     let folder = array.folder.clone();
     let lost = tasks::run(scheduler, array, tasks, progress, &mut |number, bytes| {
         let answer: T = serde_json::from_slice(bytes)
-            .map_err(|error| Error::usage(format!("a machine's answer is damaged: {error}")))?;
+            .map_err(|error| Error::task(format!("a machine's answer is damaged: {error}")))?;
         Ok(take(number, answer))
     });
     // A folder that cannot be removed disturbs nobody.
@@ -426,7 +426,13 @@ impl<'a> Cluster<'a> {
             if faults.len() >= AGREEING_MACHINES.min(self.machines) {
                 let machines: Vec<&str> = faults.keys().map(String::as_str).collect();
                 let fault = format!("{} (on {})", failure.message, machines.join(", "));
-                return Err(Error::new(failure.kind, fault).details(failure.details.clone()));
+                let told = Failure {
+                    message: fault,
+                    place: None,
+                    hint: None,
+                    ..failure.clone()
+                };
+                return Err(told.into());
             }
             return Ok(());
         }

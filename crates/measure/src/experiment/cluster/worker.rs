@@ -78,7 +78,7 @@ impl Here {
             }
         }
         if setup.layouts != Layouts::Off {
-            add_relinks(&mut setup.servers, setup.layouts).map_err(Error::bench)?;
+            add_relinks(&mut setup.servers, setup.layouts).map_err(Error::cluster)?;
         }
         Ok(Here {
             ws,
@@ -102,7 +102,7 @@ fn check_contents(server: &Server) -> Result<()> {
     }
     let shown = server.dir.display();
     let fault = format!("{}: the cached server ({shown}) is damaged", server.label);
-    Err(Error::bench(fault)
+    Err(Error::cluster(fault)
         .hint("check disk and memory of this machine; the next `perfquilt run` rebuilds it"))
 }
 
@@ -132,7 +132,7 @@ fn check_same(ws: &Workspace, task: &BlockTask, workloads: &[Workload]) -> Resul
         _ => "install the same version of perfquilt and its tools on all machines",
     };
     let fault = format!("this machine cannot measure for the coordinator: {difference}");
-    Err(Error::usage(fault).hint(hint))
+    Err(Error::task(fault).hint(hint))
 }
 
 /// Measures the blocks on all lanes.

@@ -31,7 +31,7 @@ impl Binary {
     /// The offset of the faulty line from the first one, and the fault.
     pub(super) fn parse(lines: &[&[u8]], room: usize) -> Result<(Binary, usize), (usize, Error)> {
         let (forward, mut used) = parse_hunk(lines, 0, room)?
-            .ok_or_else(|| (0, Error::series("`literal` or `delta` is missing")))?;
+            .ok_or_else(|| (0, Error::binary_patch("`literal` or `delta` is missing")))?;
         let mut backward = None;
         if let Some((piece, end)) = parse_hunk(lines, used, room - forward.size())? {
             backward = Some(piece);
@@ -64,11 +64,11 @@ impl Binary {
         match &self.forward {
             BinaryHunk::Literal(content) => Ok(content.clone()),
             BinaryHunk::Delta(delta) if delta.is_empty() => {
-                Err(Error::series("the binary patch has no reverse part")
+                Err(Error::binary_patch("the binary patch has no reverse part")
                     .hint("make it with `git diff --binary`"))
             }
             BinaryHunk::Delta(delta) => apply_delta(delta, before).ok_or_else(|| {
-                Error::series("the binary delta does not fit the file")
+                Error::binary_patch("the binary delta does not fit the file")
                     .hint("the file is not the one the patch was made for")
             }),
         }
@@ -107,7 +107,7 @@ fn parse_hunk(
         Some("delta") => false,
         _ => return Ok(None),
     };
-    let fail = |offset: usize, what: &str| (offset, Error::series(what.to_owned()));
+    let fail = |offset: usize, what: &str| (offset, Error::binary_patch(what.to_owned()));
     let size = size
         .and_then(|size| size.parse::<usize>().ok())
         .filter(|&size| size <= FILE_LIMIT)
@@ -117,7 +117,7 @@ fn parse_hunk(
             "the patch's binary files have more than {} MiB",
             PATCH_LIMIT >> 20
         );
-        (start, Error::series(what))
+        (start, Error::binary_patch(what))
     };
     if size > room {
         return Err(too_many());

@@ -99,7 +99,7 @@ impl HunkReader<'_, '_> {
     }
 
     fn fault_at(&self, line: usize, what: &str) -> LineError {
-        let error = Error::series(what.to_owned());
+        let error = Error::patch_syntax(what.to_owned());
         let hint = "its ranges and lines disagree; was the patch edited by hand, or wrapped by a mail program?";
         (line, error.hint(hint))
     }

@@ -53,7 +53,7 @@ pub(super) fn unified(
     let [mut old_start, old_count, mut new_start, new_count] = ranges(head).ok_or_else(|| {
         (
             number,
-            Error::series("malformed hunk header")
+            Error::patch_syntax("malformed hunk header")
                 .hint("the format is `@@ -FIRST,COUNT +FIRST,COUNT @@`"),
         )
     })?;
@@ -123,7 +123,7 @@ fn ends_inside(lines: &PatchLines<'_>, number: usize) -> LineError {
     if lines.is_truncated() {
         return (
             lines.at + 1,
-            Error::series("the patch ends in the middle of this line")
+            Error::patch_syntax("the patch ends in the middle of this line")
                 .hint("was the rest cut off? if nothing is missing, add a newline at the end"),
         );
     }
@@ -139,7 +139,7 @@ fn odd_begin(number: usize, line: &[u8]) -> LineError {
     match odd_blank(&line[..first]) {
         Some(blank) => {
             let what = format!("this line of a hunk begins with {blank}");
-            (number, Error::series(what).hint(BLANKS_HINT))
+            (number, Error::patch_syntax(what).hint(BLANKS_HINT))
         }
         None => misfit(number),
     }
@@ -152,7 +152,7 @@ fn misfit(line: usize) -> LineError {
 fn counts(line: usize, what: &str) -> LineError {
     (
         line,
-        Error::series(what.to_owned()).hint(
+        Error::patch_syntax(what.to_owned()).hint(
             "the counts in the hunk's `@@` line and its lines disagree; was the patch edited by hand, or wrapped by a mail program? `recountdiff` or `quilt refresh` corrects counts",
         ),
     )
@@ -198,7 +198,7 @@ pub(super) fn normal(
     let command = command(head).ok_or_else(|| {
         (
             line,
-            Error::series("malformed command of a normal diff")
+            Error::patch_syntax("malformed command of a normal diff")
                 .hint("the format is `FIRST,LASTcFIRST,LAST`, with `a`, `c` or `d` in the middle"),
         )
     })?;
@@ -215,7 +215,7 @@ pub(super) fn normal(
         if change == LineChange::Add && command.kind == b'c' {
             let middle = lines.next(line_format);
             if middle.and_then(|line| line.first()) != Some(&b'-') {
-                return Err((lines.at, Error::series("`---` is missing here")));
+                return Err((lines.at, Error::patch_syntax("`---` is missing here")));
             }
         }
         for left in (0..count).rev() {
@@ -226,7 +226,7 @@ pub(super) fn normal(
                 [first, b' ' | b'\t', body @ ..] if *first == mark => body,
                 _ => {
                     let what = format!("`{}` and a blank are missing here", char::from(mark));
-                    return Err((lines.at, Error::series(what)));
+                    return Err((lines.at, Error::patch_syntax(what)));
                 }
             };
             let mut line = Line::new(change, body);

@@ -101,7 +101,9 @@ pub fn parse_whole(bytes: &[u8], shown: &str) -> Result<ParsedPatch> {
 /// Parses a patch file; `shown` is its name in errors.
 pub fn parse_with(bytes: &[u8], options: &ParseOptions, shown: &str) -> Result<ParsedPatch> {
     if memchr::memchr_iter(b'\n', bytes).count() > LINE_LIMIT {
-        return Err(Error::series(format!("more than {LINE_LIMIT} lines")).at(shown, None));
+        return Err(
+            Error::patch_too_large(format!("more than {LINE_LIMIT} lines")).at(shown, None),
+        );
     }
     let mut parser = Parser {
         lines: PatchLines::new(bytes),
@@ -575,7 +577,10 @@ impl<'a> Parser<'a> {
                 .iter()
                 .all(|line| line.change == LineChange::Context)
             {
-                return Err((hunk.line, Error::series("a hunk that changes nothing")));
+                return Err((
+                    hunk.line,
+                    Error::patch_syntax("a hunk that changes nothing"),
+                ));
             }
             if form == DiffForm::Context
                 && head.diff.hunks.is_empty()
@@ -615,7 +620,7 @@ impl<'a> Parser<'a> {
         if diff.old.is_none() && diff.new.is_none() && diff.index.is_none() {
             return Err((
                 diff.line.max(1),
-                Error::series(format!("no file name is left after -p{}", self.options.strip)).hint(
+                Error::patch_syntax(format!("no file name is left after -p{}", self.options.strip)).hint(
                     "the paths have fewer components than -p strips; use -p0 in `series` if they start at the tree's root",
                 ),
             ));
@@ -628,7 +633,7 @@ impl<'a> Parser<'a> {
 fn combined_diff(line: usize) -> LineError {
     (
         line,
-        Error::series("a combined diff of a merge, which no program can apply").hint(
+        Error::patch_unsupported("a combined diff of a merge, which no program can apply").hint(
             "make the patch against one parent: `git diff PARENT MERGE`, or `git show --first-parent MERGE`",
         ),
     )
@@ -637,7 +642,7 @@ fn combined_diff(line: usize) -> LineError {
 fn ed_script(line: usize) -> LineError {
     (
         line,
-        Error::series("an ed script, which is a program and not a diff").hint(
+        Error::patch_unsupported("an ed script, which is a program and not a diff").hint(
             "apply it with `patch` and write the change again with `quilt refresh` or `git diff`",
         ),
     )
@@ -802,9 +807,9 @@ fn parse_mode(text: &[u8]) -> Result<Option<u32>> {
         } else {
             0o100_644
         })),
-        0o160_000 => Err(Error::series("a change of a submodule")
+        0o160_000 => Err(Error::patch_unsupported("a change of a submodule")
             .hint("a patch changes files; put the submodule's files into the release")),
-        _ => Err(Error::series(format!(
+        _ => Err(Error::patch_unsupported(format!(
             "unsupported file mode {}",
             String::from_utf8_lossy(digits)
         ))

@@ -54,7 +54,7 @@ impl Apt {
         etc: &Path,
     ) -> Result<Self> {
         if find_program("apt-get").is_none() {
-            return Err(Error::usage("this machine has no apt-get").hint(
+            return Err(Error::program_missing("this machine has no apt-get").hint(
                 "give the release as a tarball, a git tag or a directory in bench-config/perfquilt.toml",
             ));
         }
@@ -110,9 +110,11 @@ impl Apt {
             let errors = apt_errors(&output);
             // Another configured suite may have left the archive.
             if !has_list(&self.folder, Some(suite)) {
-                return Err(Error::usage("apt cannot fetch the source packages' lists")
-                    .details(errors)
-                    .hint("is the machine's mirror reachable? `apt-get update` shows it"));
+                return Err(
+                    Error::source_package("apt cannot fetch the source packages' lists")
+                        .details(errors)
+                        .hint("is the machine's mirror reachable? `apt-get update` shows it"),
+                );
             }
             progress.warn("apt could not refresh all lists; using those it has");
         }
@@ -157,7 +159,7 @@ impl Apt {
         if output.success() {
             Ok(())
         } else {
-            Err(Error::usage(format!(
+            Err(Error::source_package(format!(
                 "{} {} is listed by {}, but cannot be downloaded",
                 listed.package, listed.version, listed.suite
             ))
@@ -220,7 +222,7 @@ fn stanzas(
                     |archive| format!("an archive whose address ends in `{archive}`"),
                 );
                 let error = format!("the machine's apt sources do not have {which}");
-                return Err(Error::usage(error).hint(
+                return Err(Error::source_package(error).hint(
                     "add one below /etc/apt/sources.list.d, or give the release as a tarball",
                 ));
             }

@@ -128,7 +128,7 @@ fn try_fetch(
         } else {
             there.join(", ")
         };
-        return Err(Error::usage(format!(
+        return Err(Error::source_package(format!(
             "{} {version} is not in {}, which has {there}",
             wanted.package, wanted.suite
         )));
@@ -145,7 +145,7 @@ fn try_fetch(
     }
     replace_links(folder)?;
     let file = cached_tarball(folder)?.ok_or_else(|| {
-        Error::usage(format!(
+        Error::checksum(format!(
             "the upstream tarball of {} {} is missing or does not match its SHA-256",
             found.package, found.version
         ))
@@ -173,7 +173,9 @@ pub fn describe(folder: &Path) -> Result<()> {
                 .map_err(|e| Error::io("write", &description, &e));
         }
     }
-    Err(Error::usage("the source package has no upstream tarball"))
+    Err(Error::source_package(
+        "the source package has no upstream tarball",
+    ))
 }
 
 /// Replaces symbolic links in `folder` by copies. apt links to files of a local archive, and the cache must outlive

@@ -88,7 +88,7 @@ impl Protocol for MySql {
             let own = id.checked_sub(statement_id(request.number));
             let first = *offset.get_or_insert(own);
             if own.is_none() || own != first {
-                return Err(Error::bench(format!(
+                return Err(Error::server_answer(format!(
                     "the server gave a connection's statement {} the number {id}",
                     request.number + 1
                 )));
@@ -338,9 +338,9 @@ impl PacketStream for Stream {
         loop {
             let input = self.received();
             let mut packets = Packets { input, at: 0 };
-            let packet = packets
-                .next()
-                .map_err(|malformed| Error::bench(format!("the server sent {}", malformed.0)))?;
+            let packet = packets.next().map_err(|malformed| {
+                Error::server_answer(format!("the server sent {}", malformed.0))
+            })?;
             if let Some(content) = packet {
                 let packet = (input[3], content.to_vec());
                 let length = packets.at;
@@ -378,7 +378,7 @@ fn prepare(stream: &mut Stream, request: &Request) -> Result<u32> {
     let columns = u16::from_le_bytes([e, f]);
     let parameters = u16::from_le_bytes([g, h]);
     if parameters != values {
-        return Err(Error::bench(format!(
+        return Err(Error::server_answer(format!(
             "`{label}` has {values} values, but {parameters} parameters when it is prepared"
         ))
         .hint("in a prepared statement, values have no quotation marks around them"));

@@ -195,13 +195,14 @@ fn finish(stream: &mut Stream, out: &[u8]) -> CheckedResult<()> {
     let mut reader = Reader::default();
     loop {
         let read = reader.advance(stream.received());
-        let Progress { length, outcome } = read.map_err(|malformed| Error::bench(malformed.0))?;
+        let Progress { length, outcome } =
+            read.map_err(|malformed| Error::server_answer(malformed.0))?;
         let outcome = outcome.map(ReplyOutcome::into_owned);
         stream.consume(length);
         match outcome {
             Some(ReplyOutcome::Error(text)) => {
                 let text = String::from_utf8_lossy(&text);
-                return Err(Error::bench(format!(
+                return Err(Error::server_answer(format!(
                     "the server reported an error: {text}"
                 )));
             }

@@ -1,0 +1,373 @@
+//! The codes of errors: what stays the same when the words of a message change.
+//!
+//! The first two digits are the area. A number is never given again, also when its code is gone.
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::{Error, Kind};
+
+/// What kind of error a message tells of. Shown as `PQ0315`.
+#[derive(Debug, Clone, Copy)]
+pub struct Code {
+    /// The number, which never changes its meaning.
+    pub number: u16,
+    /// The category that decides the exit code, unless the command's purpose decides it ([`Error::of_kind`]).
+    pub kind: Kind,
+    /// What is wrong, as a lower-case fragment.
+    pub title: &'static str,
+    /// What it means and what to do, in paragraphs.
+    pub meaning: &'static str,
+}
+
+impl Code {
+    /// Finds a code by its text: `PQ0315`, `pq315` or `315`.
+    pub fn find(text: &str) -> Option<Self> {
+        let digits = text.trim_start_matches(|c: char| "PQpq".contains(c));
+        Self::by_number(digits.parse().ok()?)
+    }
+
+    pub(super) fn by_number(number: u16) -> Option<Self> {
+        ALL.iter().find(|code| code.number == number).copied()
+    }
+}
+
+impl PartialEq for Code {
+    fn eq(&self, other: &Self) -> bool {
+        self.number == other.number
+    }
+}
+
+impl Eq for Code {}
+
+/// The code of what nothing more is known of: a fault of perfquilt.
+impl Default for Code {
+    fn default() -> Self {
+        ALL[0]
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PQ{:04}", self.number)
+    }
+}
+
+impl Serialize for Code {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// Reads a code; one of a newer program is the default.
+impl<'de> Deserialize<'de> for Code {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Ok(Code::find(&text).unwrap_or_default())
+    }
+}
+
+/// Declares codes, their list, and a constructor of errors for each. The documentation is the code's meaning.
+macro_rules! codes {
+    ($($(#[doc = $meaning:literal])+ $number:literal $name:ident $kind:ident $title:literal)*) => {
+        /// All codes, by number.
+        pub const ALL: &[Code] = &[$(Code {
+            number: $number,
+            kind: Kind::$kind,
+            title: $title,
+            meaning: concat!($($meaning, "\n"),+),
+        }),*];
+
+        impl Error {
+            $(
+                #[doc = concat!("Creates the error PQ", stringify!($number), ": ", $title, ".\n\n")]
+                $(#[doc = $meaning])+
+                pub fn $name(message: impl Into<String>) -> Self {
+                    Self::new(Code::by_number($number).unwrap_or_default(), message.into())
+                }
+            )*
+        }
+    };
+}
+
+codes! {
+    /// Something that perfquilt relies on did not hold. Nothing that was finished is lost; run the same command again,
+    /// and report the message with the output of `--verbose` if it stays.
+    100 internal Internal "a fault of perfquilt"
+    /// The operating system refused what the message names. Its last words are the system's own reason.
+    101 file Internal "a file cannot be read or written"
+    /// Free some space (`perfquilt clean --unused-days 0` empties the caches), then run the same command again.
+    102 disk_full Internal "the disk is full"
+    /// Run perfquilt as the owner, or work on a copy of the workspace.
+    103 permission Internal "another user owns the file"
+    /// Work on a copy of the workspace elsewhere.
+    104 read_only Internal "the file system is mounted read-only"
+    /// Finished work is kept; the same command continues.
+    105 ended_by_signal Interrupted "stopped by a signal"
+    /// Mostly a limit of this user or container (`ulimit -a`): the message names what was asked for.
+    106 system_refused Internal "the system gave no thread, pipe, socket or process"
+    /// It must be writable and on a file system that may run programs; `XDG_CACHE_HOME` sets another.
+    107 cache Usage "the folder of the caches cannot be used"
+    /// Wait until it has ended. A lock ends with its process, so none is left by one that was killed.
+    108 locked Usage "another process works here"
+    /// What waits on the disk is not what was written there: a bit was flipped, or something else wrote. It was not
+    /// used.
+    109 digest Usage "stored bytes have another digest"
+    /// The message names the file and what to remove.
+    110 state_damaged Usage "a state file is damaged"
+    /// Install the package that the hint names; `perfquilt doctor` lists all that a workspace needs.
+    111 program_missing Usage "a program is not installed"
+    /// It exists, but the system does not run it, or it is too old.
+    112 program_unusable Usage "a program cannot be started"
+    /// It took too long, wrote too much, or there was no thread left for its output.
+    113 program_limit Bench "a program exceeded its limit"
+    /// Its exit status and last output stand below the message. The exit code is that of the work it was started for.
+    114 program_failed Bench "a program failed"
+    /// It is a link, too large, or not UTF-8. perfquilt reads what others may have written only as a plain file of
+    /// limited size.
+    115 file_refused Usage "a file is not of the kind that is read here"
+    /// Name another folder, or empty it: perfquilt overwrites no files that it did not write.
+    116 folder_taken Usage "the folder is not empty"
+    /// Check the path and its permissions.
+    117 input_unreadable Usage "a file that was given cannot be read"
+    /// Name another file or folder for it.
+    118 output Usage "the output cannot be written there"
+    /// git's own words follow; the hint says what git needs.
+    119 git Usage "git refuses or lacks something"
+    /// A version of git with other output, or a damaged repository: `git fsck` tells.
+    120 git_output Internal "git answered unexpectedly"
+    /// Make the file or folder readable by its owner alone (`chmod go= …`).
+    121 secret_readable Usage "other users can read a secret"
+    /// `perfquilt help COMMAND` lists what a command takes.
+    200 arguments Usage "arguments that cannot be used, or not together"
+    /// The hint has the nearest name, or all of them.
+    201 unknown_name Usage "nothing has this name"
+    /// Run the command in a folder with `bench-config/perfquilt.toml`, name one with `-C`, or create one with
+    /// `perfquilt init`.
+    202 no_workspace Usage "there is no workspace here"
+    /// The message has file and line; docs/reference.md has each key with its type and default.
+    203 configuration Usage "the configuration is wrong"
+    /// Add the section that the message names.
+    204 section_missing Usage "a section of the configuration is missing"
+    /// The hint says what took its place.
+    205 removed_key Usage "this key was removed"
+    /// `perfquilt doctor` shows each check with its remedy.
+    206 doctor Usage "the machine lacks something"
+    /// Points are `0` (the release), `3` (with patches 1 to 3), `alone:3`, `without:3` and `control`.
+    207 point Usage "not a point of the series"
+    /// The message names the key of `[recipe]`.
+    208 recipe Usage "the recipe cannot build this"
+    /// Create `series` with one patch a line, or import one with `perfquilt import`.
+    300 series_missing Series "there is no series file"
+    /// The grammar is quilt's: one patch a line, options after its name, comments after `#`.
+    301 series_syntax Series "a line of the series cannot be read"
+    /// `perfquilt lint` lists all its faults.
+    302 series_unreadable Usage "the series cannot be used as it is written"
+    /// Add one to `series`.
+    303 series_empty Usage "the series has no patches"
+    /// Nothing is overwritten: name another folder or release.
+    304 series_exists Usage "the release already has a series"
+    /// Resolve it in the file, as in any other file of the repository.
+    305 unmerged Series "a merge left its conflict in the series"
+    /// quilt and GNU patch take it differently, or not at all.
+    306 patch_options Series "a patch has an option that cannot be used"
+    /// Restore the file, or remove its line from `series`.
+    307 patch_missing Series "a patch of the series has no file"
+    /// It is taken, listed twice, or leads out of the folder of patches.
+    308 patch_name Series "a patch cannot have this name"
+    /// `perfquilt series` lists names and numbers.
+    309 patch_unknown Usage "no patch, or several, have this name"
+    /// The message has the line. GNU patch would refuse it, too, or apply something else than is written.
+    310 patch_syntax Series "the diff is malformed"
+    /// A patch without a diff changes nothing; remove its line from `series` or write the diff.
+    311 patch_empty Series "the file has no diff"
+    /// Scripts, combined diffs, submodules and some compressions are no changes of files.
+    312 patch_unsupported Series "a form of diff that is not applied"
+    /// The message has the limit.
+    313 patch_too_large Series "the patch is larger than the limit"
+    /// It needs the full ids of its file and its own base.
+    314 binary_patch Series "a binary diff does not fit"
+    /// The file differs at the place that the hunk names. `perfquilt rebase` looks for where it went.
+    315 hunk Series "a hunk does not apply"
+    /// It exists already, is missing, or is of another kind (link, folder, submodule).
+    316 file_state Series "a file is not what the patch expects"
+    /// Upstream may have taken the patch: `perfquilt rebase` says so, and drops it.
+    317 already_applied Series "the change is already there"
+    /// No patch and no archive reaches outside of the tree it is applied to.
+    318 path_refused Usage "a path leaves the tree"
+    /// The patches before or after it change the same lines.
+    319 not_separable Series "a patch cannot be separated from the others"
+    /// Each finding stands above with file and line; `lint --fix` mends those that leave the trees as they are.
+    320 lint Series "lint found errors"
+    /// perfquilt applies what it writes before it writes it. Nothing was written; report it with the patch.
+    321 other_effect Internal "what would be written has another effect"
+    /// Merges and roots have no diff against one parent: name the commits of one line, or `git rebase` them.
+    322 history Series "the commits are not a linear history"
+    /// `perfquilt upstream list` shows the configured releases, `perfquilt upstream fetch` gets one.
+    400 release_missing Usage "the release is not there"
+    /// Check the address and the network, or give the file with `--from`.
+    401 download Usage "a release cannot be downloaded"
+    /// The file is not the one that was locked. Nothing of it was imported.
+    402 checksum Usage "a file does not match its SHA-256"
+    /// The lock file says which bytes were measured; the message says what differs.
+    403 lock_file Usage "the lock file and the releases differ"
+    /// It is damaged, empty, or has members that no source release has.
+    404 archive Usage "the archive cannot be imported"
+    /// The suite does not have this version; the message says which it has.
+    405 source_package Usage "the source package cannot be had"
+    /// Check the remote and the tag with `git ls-remote`.
+    406 tag Usage "the tag cannot be fetched"
+    /// It is a bare git repository in the caches, and must have all its objects itself.
+    407 object_store Usage "the object store cannot be used"
+    /// `perfquilt upstream verify` says which releases; remove the store and fetch them again.
+    408 objects_damaged Internal "the object store is damaged"
+    /// The compiler's first errors follow, and the patch that the point adds.
+    500 build_failed Build "a point does not build"
+    /// Compare `targets` and `install` of the recipe with what the build tree has.
+    501 installed_file Build "the build did not make a file that the recipe names"
+    /// The queue forgot it, or its result is not in the cache. The same command starts it again.
+    502 build_job Build "a job that builds was lost"
+    /// It must end by its own exit; a killed server writes none.
+    503 profile Build "the instrumented server wrote no profile"
+    /// Its last output follows.
+    504 relink Bench "the linker wrote nothing"
+    /// All machines that measure one experiment need the same.
+    505 toolchain Usage "the compiler or linker is another, or too old"
+    /// The message says how the test runner ended; its log is kept.
+    506 test_suite Bench "the server's own tests could not run"
+    /// The message names test and patch.
+    507 test_regression Regression "a test fails with a patch and not without it"
+    /// Without it there is nothing to compare with.
+    508 release_not_built Bench "the release itself was not built"
+    /// The last lines of its log follow.
+    600 server_failed Bench "a server did not start, or ended"
+    /// The reply is an error, of another protocol, or not the value that the workload expects.
+    601 server_answer Bench "a server answered unexpectedly"
+    /// The last lines of the program that fills them follow.
+    602 server_data Bench "a server's data could not be made"
+    /// Add it to `targets` and `install` of the recipe.
+    603 server_program Bench "the built server lacks a program"
+    /// The message names the file or key.
+    604 server_settings Usage "the server's settings cannot be used"
+    /// Fewer lanes or points need less; the message has the sizes.
+    605 server_space Bench "there is no room for the servers' files"
+    /// Its last output follows; the server's log is kept beside it.
+    606 client_failed Bench "a client failed"
+    /// It ended, but what it wrote has no usable figure.
+    607 client_result Bench "a client's result cannot be used"
+    /// The message has the file of the workload and its line.
+    608 workload Usage "the workload cannot be used"
+    /// Its time would be that of nothing: check its queries.
+    609 no_transaction Bench "a workload did no transaction"
+    /// Deadlocks and duplicate keys change what is measured; such rounds are not used.
+    610 transactions_restarted Bench "transactions were restarted"
+    /// `perfquilt doctor` says what the machine allows.
+    611 meter_unavailable Usage "a meter cannot be read here"
+    /// The figure would be of another time than the work.
+    612 meter_failed Bench "a meter counted nothing, or not all"
+    /// bubblewrap and user namespaces are needed; `perfquilt doctor` says which is missing.
+    613 sandbox_unavailable Usage "there is no sandbox"
+    /// The last words of its process follow.
+    614 sandbox_failed Internal "the sandbox ended by itself"
+    /// What ran in it exceeded the limit that the message names.
+    615 sandbox_ended Bench "the sandbox was ended"
+    /// Use fewer (`lanes` of the preset), or `lanes = "auto"`.
+    616 lanes Usage "the machine has too few cores for the lanes"
+    /// Use fewer lanes, or smaller data.
+    617 lanes_memory Bench "the machine has too little memory for the lanes"
+    /// The message says which points, servers or workloads do not go together.
+    700 measuring Usage "this cannot be measured together"
+    /// `perfquilt run` measures.
+    701 no_results Usage "there are no results yet"
+    /// Each attempt failed; the messages above say why.
+    702 no_block Bench "no block has results"
+    /// The message has line and field.
+    703 observation_file Usage "not a file of observations"
+    /// `perfquilt help analyse` lists the formats.
+    704 foreign_results Usage "another tool's results cannot be read"
+    /// It is of another version, or no database of perfquilt.
+    705 store Usage "the store of results cannot be used"
+    /// What it has was not used. Restore a copy, or move it away and measure again.
+    706 store_damaged Internal "the store of results is damaged"
+    /// Run the command again when it has ended.
+    707 store_locked Internal "another perfquilt writes to the store"
+    /// An outcome is bound to its run by digest and nonce, and is read only as a plain file.
+    708 outcome Usage "not the outcome of this run"
+    /// They are of different series, machines or methods; the message has the difference.
+    709 merge Usage "files that cannot be merged"
+    /// `--fail-on regression` asked for this exit code.
+    710 regression Regression "a patch is slower"
+    /// `--fail-on inconclusive` asked for this exit code. More blocks narrow the intervals.
+    711 inconclusive Inconclusive "the result is inconclusive"
+    /// Copies of one server differ by more than chance: see what disturbs the machine before believing its figures.
+    712 calibration Inconclusive "the machine does not keep a promise"
+    /// `perfquilt doctor --on NAME` checks it.
+    713 cluster Bench "the cluster does not answer"
+    /// All machines need the same folder, with locks, hard links and space.
+    714 cluster_files Usage "the cluster's shared files cannot be used"
+    /// Its last output follows.
+    715 scheduler Bench "the scheduler refused"
+    /// The file is damaged, or of another run or version.
+    716 task Usage "not a task or result of this run"
+    /// The request was repeated as far as that is safe. Run the command again later.
+    800 forge_unreachable Forge "the forge cannot be reached"
+    /// Mostly a scope that the token lacks; the hint names it.
+    801 forge_refused Forge "the forge refused"
+    /// A proxy or a sign-in page answers in its place.
+    802 forge_answer Forge "the forge's answer cannot be read"
+    /// The message says which variable is missing or wrong; no message shows its value.
+    803 credentials Usage "the credentials cannot be used"
+    /// It does not exist, several have the commit, or the token may not see it.
+    804 pull_request Forge "there is no such pull request"
+    /// Give repository and number on the command line.
+    805 event Usage "the workflow's event names no pull request"
+    /// docs/bot.md has each of them.
+    806 bot_settings Usage "the bot's settings cannot be used"
+    /// They must form one line on top of the target branch.
+    807 pull_request_commits Series "the commits of the pull request are no series"
+    /// The message has the limit; strangers' commits are read with limits of time, number and size.
+    808 pull_request_too_large Series "the pull request exceeds a limit"
+    /// The message has the limit, or how its process ended.
+    809 job_ended Bench "a job was ended"
+    /// docs/importing.md lists the sources.
+    900 import_source Usage "this cannot be imported"
+    /// The message has the mail's place and title.
+    901 import_mail Usage "a mail cannot be imported"
+    /// The message has the limit.
+    902 import_too_large Usage "what is imported exceeds a limit"
+    /// The message has the limit.
+    903 history_too_large Series "the commits exceed a limit"
+    /// Something is missing from them. Nothing was written.
+    904 import_differs Series "the patches do not make the source's tree"
+    /// `perfquilt edit` creates it.
+    905 no_edit Usage "there is no edit branch"
+    /// The hint has git's command that leads on, or back.
+    906 edit_state Usage "the edit branch is not in a state to go on"
+    /// Both sides changed, or a commit belongs to no patch. Nothing was written.
+    907 edit_conflict Series "the branch cannot be written back"
+    /// The hint says how to complete the change, or to discard it.
+    908 journal Usage "a file changed during an unfinished change"
+    /// It was not completed. All files that it would have replaced are kept.
+    909 journal_damaged Internal "the journal of an unfinished change is damaged"
+    /// The message says what is in its way.
+    910 branch Usage "the branch cannot be created"
+    /// `perfquilt rebase` lists each with the commands that decide.
+    911 rebase_decision Series "patches need a decision"
+    /// The message says what is in its way.
+    912 rebase_target Usage "the series cannot go there"
+    /// `perfquilt rebase` shows what is open.
+    913 resolution Usage "there is no conflict to resolve so"
+    /// Commit the resolution in the worktree, then run the same command again.
+    914 resolution_unfinished Series "the conflict is not resolved yet"
+    /// It is missing, or its submodules are: fetch them.
+    915 commit Usage "a commit cannot be measured here"
+    /// A bisection needs two states, one workload and a size.
+    1000 bisection_question Usage "not a question to bisect"
+    /// Bisections replay what `perfquilt bisect log` wrote.
+    1001 bisection_log Usage "not the log of a bisection"
+    /// More blocks, or a larger size, decide.
+    1002 undecided Inconclusive "undecided within the allowed blocks"
+    /// There is nothing to find between them on this workload.
+    1003 ends_do_not_differ Inconclusive "the ends do not differ"
+}
