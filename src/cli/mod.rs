@@ -50,6 +50,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::{LevelFilter, filter_fn};
+use tracing_subscriber::fmt::format::FmtSpan;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
@@ -57,7 +58,7 @@ use perfquilt_config::CONFIG_FILE;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::point::Point;
-use perfquilt_system::process::{quoted, raise_open_files};
+use perfquilt_system::process::{quoted, raise_open_files, use_small_pages};
 
 pub use output::Output;
 
@@ -234,6 +235,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     report_missing_threads();
     raise_open_files();
+    use_small_pages();
     // The bot's jobs read no user's settings, and libgit2 does not heed the variables that tell git so.
     let named = ["GIT_CONFIG_GLOBAL", "GIT_CONFIG_NOSYSTEM"];
     if named.iter().all(|name| std::env::var_os(name).is_some()) {
@@ -301,6 +303,7 @@ fn log_to_standard_error(verbose: bool) {
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .with_target(false)
+        .with_span_events(FmtSpan::CLOSE)
         .with_filter(ours);
     tracing_subscriber::registry().with(lines).init();
 }

@@ -135,6 +135,11 @@ pub struct ThisMachine<'a> {
 /// The server, or the client of a workload, with the files that it is known to read, and the records of what it is seen to read.
 type Untraced<'a> = (Option<&'a Workload>, Inputs, Records);
 
+/// The span of a part of a block; `--verbose` logs how long each took.
+fn phase(name: &'static str) -> tracing::Span {
+    tracing::debug_span!("block", phase = name)
+}
+
 /// Names the server, or the client of a workload.
 fn whose(workload: Option<&Workload>) -> String {
     workload.map_or("the server".to_owned(), |workload| {
@@ -467,8 +472,8 @@ impl<'m> MachineLane<'m> {
     /// Times the workloads of a block in order. Returns the place of the first one that failed.
     fn timed_until_failure(&self, block: &Block, report: &mut Report<'_>) -> Result<Option<usize>> {
         // Linking keeps all processors busy and would disturb another process that measures.
-        let turn = self.turn()?;
-        let (folders, failures) = self.private_folders(block);
+        let turn = phase("wait").in_scope(|| self.turn())?;
+        let (folders, failures) = phase("link").in_scope(|| self.private_folders(block));
         let forget_links = || {
             let servers = block.servers().into_iter();
             let seeds: Vec<u64> = servers
@@ -503,7 +508,9 @@ impl<'m> MachineLane<'m> {
             Ok(folders)
         };
         let adapter = self.machine.adapter.as_ref();
+        let mut starting = Some(phase("start").entered());
         let outcome = with_fleet(adapter, &launches, &renew, |outcomes| {
+            starting.take();
             let mut servers = Vec::with_capacity(outcomes.len());
             for (point, outcome) in outcomes {
                 match outcome {
@@ -524,7 +531,9 @@ impl<'m> MachineLane<'m> {
                         .partition(|(point, _)| left_out.contains_key(point));
                     (resting, servers) = (left, timed);
                 }
-                if let Err(error) = self.prepare(&mut servers, workload, report)? {
+                let prepared =
+                    phase("prepare").in_scope(|| self.prepare(&mut servers, workload, report))?;
+                if let Err(error) = prepared {
                     let workload = name.clone();
                     report(Event::WorkloadFailed { workload, error })?;
                     return Ok(Some(place));
@@ -539,7 +548,8 @@ impl<'m> MachineLane<'m> {
                     monitor: None,
                 };
                 let workload = name.clone();
-                let measured = self.measure(&mut servers, &item, report)?;
+                let measured =
+                    phase("measure").in_scope(|| self.measure(&mut servers, &item, report))?;
                 self.machine.inputs.check()?;
                 match measured {
                     Measured::Slices(slices) => {
@@ -560,6 +570,7 @@ impl<'m> MachineLane<'m> {
                 servers
                     .sort_by_key(|(point, _)| block.points.iter().position(|other| other == point));
             }
+            phase("stop").in_scope(|| drop(servers));
             Ok(None)
         });
         drop(turn);

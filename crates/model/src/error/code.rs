@@ -371,3 +371,43 @@ codes! {
     /// There is nothing to find between them on this workload.
     1003 ends_do_not_differ Inconclusive "the ends do not differ"
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failure::Failure;
+
+    #[test]
+    fn numbers_are_unique_and_in_order() {
+        let numbers: Vec<u16> = ALL.iter().map(|code| code.number).collect();
+        assert!(numbers.is_sorted_by(|a, b| a < b), "{numbers:?}");
+        for code in ALL {
+            assert!(
+                !code.title.ends_with('.') && code.meaning.trim().ends_with('.'),
+                "{code}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_code_survives_other_words_another_kind_and_a_file() {
+        let error = Error::hunk("hunk 1 of 2 does not apply").of_kind(Kind::Build);
+        assert_eq!(
+            (error.code().to_string(), error.kind()),
+            ("PQ0315".to_owned(), Kind::Build)
+        );
+        let error = error.reworded("it does not fit");
+        let json = serde_json::to_string(&Failure::new(&error, None)).unwrap();
+        let read: Failure = serde_json::from_str(&json).unwrap();
+        assert_eq!(Error::from(read).code(), error.code());
+    }
+
+    #[test]
+    fn codes_are_found_as_people_write_them() {
+        for text in ["PQ0315", "pq315", "315"] {
+            assert_eq!(Code::find(text).unwrap().number, 315, "{text}");
+        }
+        assert_eq!(Code::find("PQ"), None);
+        assert_eq!(Code::find("99"), None);
+    }
+}
