@@ -9,7 +9,7 @@ use super::choices;
 use super::measuring::{DEFAULT_PRESET, FreshOption, with_blocks};
 use super::output_file::writable;
 use perfquilt_calibrate::{Calibration, Page, Request};
-use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::error::{Error, Result};
 
 /// Arguments of `perfquilt calibrate`.
 #[derive(Debug, Args)]
@@ -44,7 +44,7 @@ pub struct Arguments {
 /// Runs `perfquilt calibrate`.
 ///
 /// # Errors
-/// [`Kind::Usage`] for nonsensical numbers and a page that cannot be written; [`Kind::Inconclusive`] when more experiments
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for nonsensical numbers and a page that cannot be written; [`Kind::Inconclusive`](perfquilt_model::error::Kind::Inconclusive) when more experiments
 /// than chance explains claim a difference; those of [`perfquilt_calibrate::calibrate`].
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     if let Some(file) = &arguments.output {

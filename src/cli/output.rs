@@ -9,7 +9,7 @@ use super::Global;
 use super::pager::{self, PagerStart};
 use super::plain::plain;
 use super::terminal::Terminal;
-use perfquilt_model::error::{Error, Kind, Result, code};
+use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
 use perfquilt_report::{Document, fit_end, width};
 
@@ -76,7 +76,7 @@ impl Output {
         let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
         match written {
             Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-                Err(code::FILE.error(format!("cannot write the result: {error}")))
+                Err(Error::file(format!("cannot write the result: {error}")))
             }
             _ => Ok(()),
         }
@@ -207,7 +207,7 @@ pub fn size(bytes: u64) -> String {
 /// Returns `value` as one JSON document.
 pub fn json(value: &impl Serialize) -> Result<String> {
     let text = serde_json::to_string_pretty(value);
-    Ok(text.map_err(|error| code::INTERNAL.error(format!("cannot write JSON: {error}")))? + "\n")
+    Ok(text.map_err(|error| Error::internal(format!("cannot write JSON: {error}")))? + "\n")
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use perfquilt_config::CONFIG_FILE;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_measure::run::build_rebased;
 use perfquilt_model::counted::counted;
-use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::error::{Error, Result};
 use perfquilt_model::rebase::{BuildResult, PatchReport, TestResult};
 use perfquilt_rebase::resolve::{self, OpenConflict};
 use perfquilt_rebase::{RebaseRequest, Report, WriteOptions, Written};

@@ -12,7 +12,7 @@ use super::output_file::{deliver, refuse_overwrite, writable};
 use super::pager::PagerStart;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::attribution::{Attribution, Verdict};
-use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{Meter, ObservationFile, RecordedTable};
 use perfquilt_report::{Distribution, Document, EXPORTERS, JSON, ReportData, TERMINAL};
 use perfquilt_results::analyse;
@@ -318,7 +318,7 @@ pub struct ReportInput {
 /// Prints the report of an experiment in the requested format.
 ///
 /// # Errors
-/// [`Kind::Regression`] and [`Kind::Inconclusive`] as requested by `--fail-on`; [`Kind::Usage`] when observations do
+/// [`Kind::Regression`](perfquilt_model::error::Kind::Regression) and [`Kind::Inconclusive`](perfquilt_model::error::Kind::Inconclusive) as requested by `--fail-on`; [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when observations do
 /// not fit the header.
 pub fn show(
     context: &Context,

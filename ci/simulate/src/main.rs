@@ -7,7 +7,7 @@ use clap::{Parser, ValueEnum};
 use serde::Serialize;
 
 use perfquilt_calibrate::Page;
-use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Silent;
 use perfquilt_simulate::{Bisections, Simulated, bisections, costs, simulated, text};
 use perfquilt_system::files::write_file;

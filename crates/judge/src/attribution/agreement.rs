@@ -26,6 +26,8 @@ impl Agreement {
         let shown = |of: &Effect| of.typical().is_shown();
         match (shown(time), shown(instructions)) {
             (false, false) => None,
+            // A workload of the row shows it in time, or time has no verdict at all.
+            (false, true) if time.verdict.is_shown() || time.withheld.is_some() => None,
             (false, true) => Some(Agreement::InstructionsOnly),
             (true, false) if instructions.own_verdict() == Verdict::Unclear => None,
             (true, false) => Some(Agreement::TimeOnly),

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
-use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::error::{Error, Result};
 use perfquilt_series::upstream::{Objects, import_checkout};
 use perfquilt_system::git::{Git, nul_separated, unreadable};
 use perfquilt_system::process::{Output, quoted};

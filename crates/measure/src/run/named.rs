@@ -7,7 +7,7 @@ use super::{Prepared, build_points, prepare};
 use perfquilt_build::{Built, identity_of_files};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{INSTALL_RESERVED, files_below};
-use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::error::{Error, Result};
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
 use perfquilt_rebase::PointTrees;

@@ -10,7 +10,7 @@ use super::revisions::Revisions;
 use perfquilt_build::BuildItem;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::bisect::{Conclusion, Decision, DecisionKind, NextCommand, Revision};
-use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::error::{Error, Result};
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
 use perfquilt_series::upstream::Objects;
@@ -32,7 +32,7 @@ pub enum ChangeSide {
 /// Returns the side of the change that the middle one of three states is on.
 ///
 /// # Errors
-/// The errors of [`bisect`](super::bisect::bisect); [`Kind::Inconclusive`] when good and bad do not differ.
+/// The errors of [`bisect`](super::bisect::bisect); [`Kind::Inconclusive`](perfquilt_model::error::Kind::Inconclusive) when good and bad do not differ.
 pub fn side(
     ws: &Workspace,
     states: &dyn Revisions,

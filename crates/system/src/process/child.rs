@@ -15,7 +15,7 @@ use rustix::process::{
 
 use super::orphans::{OrphanProcess, OrphanTracker, forget_child};
 use super::{Output, process_tree, signals, terminal};
-use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::error::{Error, Result};
 
 /// How often a waiting loop checks the process.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
@@ -271,7 +271,7 @@ impl Child {
                 return Ok(ended);
             }
             if cancelled() {
-                return Err(Error::interrupted(format!(
+                return Err(Error::ended_by_signal(format!(
                     "`{}` was cancelled",
                     self.shown
                 )));

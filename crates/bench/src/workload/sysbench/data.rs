@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use super::{SysbenchSettings, command_line};
 use crate::server::Running;
 use crate::workload::Environment;
-use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::error::{Error, Result};
 use perfquilt_system::process::Command;
 
 /// Options that determine the data prepared by sysbench's own scripts; workloads with equal values share
