@@ -7,7 +7,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use crate::common::documents::root;
-use perfquilt_model::error::code::ALL;
+use perfquilt_model::code::ALL;
 use perfquilt_model::observation::Meter;
 use regex::Regex;
 use syn::{Attribute, Expr, Field, Fields, Item, Lit, Stmt, Type};

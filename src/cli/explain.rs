@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use clap::Args;
 
 use super::Context;
-use perfquilt_model::error::code::{ALL, Code};
+use perfquilt_model::code::{ALL, Code};
 use perfquilt_model::error::{Error, Result};
 
 /// Arguments of `perfquilt explain`.

@@ -24,7 +24,7 @@ const GROUPS: &[(&str, &[&str])] = &[
         "Results",
         &["report", "history", "matrix", "analyse", "post", "bot"],
     ),
-    ("Help", &["help", "completions", "man"]),
+    ("Help", &["help", "explain", "completions", "man"]),
 ];
 
 /// Groups the list of commands in the help of the whole program, which clap prints as a single list.

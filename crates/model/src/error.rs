@@ -6,10 +6,6 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub mod code;
-
-use code::Code;
-
 /// A result whose error is an [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -97,7 +93,7 @@ pub struct Error {
 
 #[derive(Debug, Clone)]
 struct Inner {
-    code: Code,
+    code: u16,
     kind: Kind,
     location: Option<SourceLocation>,
     message: String,
@@ -108,13 +104,13 @@ struct Inner {
 }
 
 impl Error {
-    /// Creates an error; each code has a constructor of its own.
-    pub(crate) fn new(code: Code, message: String) -> Self {
+    /// Creates an error with the number of its code; each code has a constructor of its own ([`code`](crate::code)).
+    pub(crate) fn new(code: u16, kind: Kind, message: String) -> Self {
         let hint = says_too_many_files(&message).then(|| TOO_MANY_FILES.to_owned());
         Error {
             inner: Box::new(Inner {
                 code,
-                kind: code.kind,
+                kind,
                 location: None,
                 message,
                 details: Vec::new(),
@@ -279,8 +275,8 @@ impl Error {
         self
     }
 
-    /// What kind of error this is; it outlives the words.
-    pub fn code(&self) -> Code {
+    /// The number of the error's code.
+    pub(crate) fn number(&self) -> u16 {
         self.inner.code
     }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::code::Code;
+use crate::code::Code;
 use crate::error::{Error, Kind};
 use crate::point::Point;
 
@@ -38,8 +38,7 @@ pub struct Failure {
 impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {
         let place = failure.place.map(|place| format!("in {place}"));
-        Error::new(failure.code, failure.message)
-            .of_kind(failure.kind)
+        Error::new(failure.code.number, failure.kind, failure.message)
             .details(place.into_iter().chain(failure.details))
             .hint_if(failure.hint)
     }

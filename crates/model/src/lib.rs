@@ -23,6 +23,7 @@
 //! # Ok::<(), Error>(())
 //! ```
 
+pub mod code;
 pub mod comment;
 pub mod comparable;
 pub mod counted;

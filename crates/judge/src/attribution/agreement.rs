@@ -24,10 +24,12 @@ impl Agreement {
     /// `None` if neither shows an effect or instructions are unclear.
     pub fn of(time: &Effect, instructions: &Effect) -> Option<Self> {
         let shown = |of: &Effect| of.typical().is_shown();
+        // By itself or on a workload of the row; or nothing is known of time.
+        let shows_itself =
+            time.leaves_out_zero() || time.verdict.is_shown() || time.withheld.is_some();
         match (shown(time), shown(instructions)) {
             (false, false) => None,
-            // A workload of the row shows it in time, or time has no verdict at all.
-            (false, true) if time.verdict.is_shown() || time.withheld.is_some() => None,
+            (false, true) if shows_itself => None,
             (false, true) => Some(Agreement::InstructionsOnly),
             (true, false) if instructions.own_verdict() == Verdict::Unclear => None,
             (true, false) => Some(Agreement::TimeOnly),

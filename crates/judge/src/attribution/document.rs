@@ -5,7 +5,10 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::stats::{FORESEEABLE, POWER, POWER_BEFORE_SHAPES, StoppingRule, blocks_joined, speed};
+use super::warnings::DRIFT;
+use crate::stats::{
+    FORESEEABLE, Interval, POWER, POWER_BEFORE_SHAPES, StoppingRule, blocks_joined, speed,
+};
 
 use perfquilt_model::observation::{
     Conditions, ExcludedReadings, FailedWorkload, FunctionChange, Meter, PointBuild, ReusedFrom,
@@ -377,7 +380,10 @@ pub struct Effect {
     pub provenance: Option<Provenance>,
     /// The interval on the log scale.
     #[serde(skip)]
-    pub basis: Option<crate::stats::Interval>,
+    pub basis: Option<Interval>,
+    /// The interval that two of its blocks would leave.
+    #[serde(skip)]
+    pub of_two_blocks: Option<Interval>,
     /// Its half-width if the experiment ended now, where `basis` holds at every look, and that of `basis` elsewhere;
     /// `None` where it is not finite.
     #[serde(skip)]
@@ -459,7 +465,7 @@ pub struct TailFigure {
     pub heavy_tail: Option<HeavyTail>,
     /// The interval on the log scale, or of the difference of shares.
     #[serde(skip)]
-    pub basis: Option<crate::stats::Interval>,
+    pub basis: Option<Interval>,
 }
 
 /// Slices above twenty times the typical time that carry much of a mean and are too few to bound it.
@@ -625,6 +631,21 @@ impl Effect {
         (self.tail, self.cells, self.basis, self.ended_half_width) = (None, None, None, None);
         self.error_share = None;
         self.withheld = Some(reason.to_owned());
+    }
+
+    /// Widens the interval to what two blocks leave open, since blocks of measurements that drift may be worth no more. Takes it
+    /// back if 0 is in it.
+    pub(super) fn widen_for_drift(&mut self) {
+        let Some(wide) = self
+            .of_two_blocks
+            .filter(|wide| self.verdict.is_shown() && !wide.contains_zero())
+        else {
+            return self.withhold(DRIFT);
+        };
+        (self.low, self.high) = (Some(speed(wide.low())), Some(speed(wide.high())));
+        (self.standard_error, self.p_value) = (Some(wide.standard_error), Some(wide.p_value()));
+        (self.tail, self.minimum_detectable, self.ended_half_width) = (None, None, None);
+        self.basis = Some(wide);
     }
 
     /// Returns the effect with the sign and the quantity that all reports show.

@@ -475,8 +475,11 @@ impl Effects<'_> {
                     && of.workload.as_ref().is_none_or(has_row)
                     && (of.points.is_empty() || of.points.iter().any(compared))
             };
-            if let Some(of) = all().find(is_of) {
-                effect.withhold(&of.reason);
+            let found = || all().filter(&is_of);
+            match found().find(|of| of.reason != DRIFT) {
+                Some(of) => effect.withhold(&of.reason),
+                None if found().next().is_some() => effect.widen_for_drift(),
+                None => {}
             }
         }
     }
@@ -513,6 +516,7 @@ impl Effects<'_> {
             withheld: None,
             provenance: None,
             basis: None,
+            of_two_blocks: None,
             ended_half_width: None,
             run: None,
         }
@@ -604,6 +608,7 @@ impl Effects<'_> {
             tail,
             provenance: Some(self.provenance(place)),
             basis: Some(interval),
+            of_two_blocks: Some(found.interval.as_of_two_blocks()),
             ended_half_width: Some(ended.half_width).filter(|width| width.is_finite()),
             run: is_run
                 .then(|| drift_of_run(&values, found.blocks))

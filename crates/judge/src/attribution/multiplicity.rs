@@ -210,7 +210,8 @@ fn join_cells(effects: &mut [Effect]) {
     let suites = effects
         .iter_mut()
         .filter(|effect| effect.workload == SUITE && effect.kind != EffectKind::Interaction);
-    for effect in suites.filter(|effect| effect.p_value.is_some()) {
+    let judged = |effect: &&mut Effect| effect.p_value.is_some() || effect.withheld.is_some();
+    for effect in suites.filter(judged) {
         let that_are = |slower: bool| -> Vec<String> {
             let own = cells
                 .iter()
@@ -590,6 +591,7 @@ mod tests {
             withheld: None,
             provenance: Some(super::super::document::Provenance::Measured),
             basis: None,
+            of_two_blocks: None,
             ended_half_width: None,
             run: None,
         }

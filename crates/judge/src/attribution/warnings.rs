@@ -557,7 +557,8 @@ fn changed_points(source: &ObservationSource, tables: &[Dependence]) -> Vec<Grou
     let following = alike.map(|of| {
         let text = format!(
             "Consecutive blocks of {} resemble each other so much that {} blocks tell less than {FEWEST_INDEPENDENT} \
-             independent ones would. Look for what changes slowly on this machine, or measure several times as many blocks.",
+             independent ones would: intervals are as wide as two blocks leave open, and unknown where 0 is in them. Look for \
+             what changes slowly on this machine, or measure several times as many blocks.",
             row(&of.workload, of.meter),
             of.units,
         );

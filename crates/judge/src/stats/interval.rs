@@ -278,6 +278,16 @@ impl Interval {
             .critical_value(self.blocks, self.degrees_of_freedom, share)
     }
 
+    /// Returns the interval of the mean of two independent blocks of the same spread (Student's distribution with one degree of
+    /// freedom). It keeps its degrees of freedom for smaller errors.
+    #[must_use]
+    pub fn as_of_two_blocks(self) -> Self {
+        let own = self.degrees_of_freedom;
+        let at = |freedom: f64| student(0.5 + LEVEL / 2.0, freedom);
+        let error = self.standard_error * (self.blocks as f64 / 2.0).sqrt();
+        self.with_error(error * at(1.0) / at(own), own)
+    }
+
     /// Returns the interval that holds for the best of so many estimates (Bonferroni): it is as wide as each of them must be
     /// for all to contain their true values with the probability of [`StoppingRule::level`].
     #[must_use]

@@ -161,3 +161,38 @@ fn a_point_that_lacks_more_values_than_chance_explains_is_named() {
     assert_eq!(warned(&any), (true, false));
     assert_eq!(warned(&|_| false), (false, false));
 }
+
+#[test]
+fn only_what_outweighs_a_drift_has_a_verdict_and_calm_workloads_keep_theirs() {
+    let mut observations = Vec::new();
+    for block in 0..24 {
+        for index in 0..=4_usize {
+            let phase = std::f64::consts::TAU * (f64::from(block) / 24.0 + index as f64 / 5.0);
+            let large = if index >= 1 { 0.7 } else { 1.0 };
+            let small = if index >= 2 { 0.99 } else { 1.0 };
+            let drifting = 100.0 * large * small * (1.0 + 0.01 * phase.sin());
+            let noise = f64::from((block * 7 + index as u32 * 5) % 11) - 5.0;
+            let calm = 100.0 * small.powi(5) * (1.0 + 0.0005 * noise);
+            for (workload, value) in [("calm", calm), ("drifting", drifting)] {
+                let point = Point::Step(index);
+                observations.push(observation(workload, Meter::Time, block, point, value));
+            }
+        }
+    }
+    let result = attribute(&header(4), &observations, &margin).unwrap();
+    let of = |patch: usize, workload: &str| {
+        let effects = result.patches[patch - 1].effects.iter();
+        let mut own = effects.filter(|of| of.kind == EffectKind::InOrder);
+        own.find(|of| of.workload == workload).unwrap()
+    };
+    let large = of(1, "drifting");
+    assert_eq!(large.verdict, Verdict::Faster, "{large:?}");
+    assert!(large.high.unwrap() - large.low.unwrap() > 0.1, "{large:?}");
+    let small = of(2, "drifting");
+    assert_eq!((small.verdict, small.low), (Verdict::Unclear, None));
+    assert_eq!(small.withheld.as_deref(), Some("measurements drift"));
+    assert_eq!(of(2, "calm").verdict, Verdict::Faster);
+    let suite = of(2, SUITE);
+    assert_eq!((suite.verdict, suite.low), (Verdict::Faster, None));
+    assert_eq!(suite.cells.as_ref().unwrap().faster, ["calm"]);
+}

@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{Error, Kind};
+use crate::error::{Error, Kind};
 
 /// What kind of error a message tells of. Shown as `PQ0315`.
 #[derive(Debug, Clone, Copy)]
@@ -28,8 +28,15 @@ impl Code {
         Self::by_number(digits.parse().ok()?)
     }
 
-    pub(super) fn by_number(number: u16) -> Option<Self> {
+    fn by_number(number: u16) -> Option<Self> {
         ALL.iter().find(|code| code.number == number).copied()
+    }
+}
+
+impl Error {
+    /// Returns what kind of error this is, which outlives its words.
+    pub fn code(&self) -> Code {
+        Code::by_number(self.number()).unwrap_or_default()
     }
 }
 
@@ -84,7 +91,7 @@ macro_rules! codes {
                 #[doc = concat!("Creates the error PQ", stringify!($number), ": ", $title, ".\n\n")]
                 $(#[doc = $meaning])+
                 pub fn $name(message: impl Into<String>) -> Self {
-                    Self::new(Code::by_number($number).unwrap_or_default(), message.into())
+                    Self::new($number, Kind::$kind, message.into())
                 }
             )*
         }
