@@ -5,7 +5,6 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::warnings::DRIFT;
 use crate::stats::{
     FORESEEABLE, Interval, POWER, POWER_BEFORE_SHAPES, StoppingRule, blocks_joined, speed,
 };
@@ -392,6 +391,9 @@ pub struct Effect {
     #[serde(skip)]
     pub run: Option<String>,
 }
+
+/// Why a point that changed while it was measured has no verdict.
+pub(super) const DRIFT: &str = "measurements drift";
 
 /// The probability with which all starts of a server may miss one of its states.
 const MISSED: f64 = 0.05;

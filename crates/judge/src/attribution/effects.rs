@@ -10,14 +10,14 @@ use rayon::prelude::*;
 use super::contrast::{Contrast, ContrastSample, Pairing, mean_contrast, verdict};
 use super::correlation::{Correlations, TableKey};
 use super::document::{
-    Dependence, Effect, EffectKind, Operation, PatchEffects, Provenance, SUITE, Verdict,
+    DRIFT, Dependence, Effect, EffectKind, Operation, PatchEffects, Provenance, SUITE, Verdict,
 };
 use super::pairs::Pairs;
 use super::points::Points;
 use super::tables::{NamesByMeter, ObservationSource, TablesByMeter};
 use super::unexecuted::Unexecuted;
 use super::variances::{Priors, SharedSpreads, is_count, states};
-use super::warnings::{DRIFT, Ground};
+use super::warnings::Ground;
 use crate::stats::{
     BlockTable, Interval, SharedVariance, SlowVariation, StoppingRule, Units, digit_error,
     run_that_differs, speed,

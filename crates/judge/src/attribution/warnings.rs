@@ -6,8 +6,8 @@ use statrs::distribution::{Binomial, DiscreteCDF};
 
 use super::correlation::is_single_round;
 use super::document::{
-    Attribution, Dependence, Effect, EffectKind, ExcludedMachine, ExclusionReason, PatchEffects,
-    SUITE,
+    Attribution, DRIFT, Dependence, Effect, EffectKind, ExcludedMachine, ExclusionReason,
+    PatchEffects, SUITE,
 };
 use super::tables::ObservationSource;
 use super::unexecuted::Unexecuted;
@@ -514,9 +514,6 @@ fn control(attribution: &Attribution) -> Option<String> {
         )
     })
 }
-
-/// Why a point that changed while it was measured has no verdict.
-pub(super) const DRIFT: &str = "measurements drift";
 
 /// The significance level for adjusted p-values of dependence.
 const SIGNIFICANCE: f64 = 0.01;
