@@ -22,7 +22,7 @@ fn without_the_release_lint_says_what_it_did_not_check() {
       hint: `perfquilt upstream fetch` fetches it
     ");
     insta::assert_snapshot!(space.fails(3, &["lint", "--strict"]), @r"
-    error: whether the patches apply was not checked: srv-1.0 is not fetched
+    error: whether the patches apply was not checked: srv-1.0 is not fetched [PQ0320]
     hint: `perfquilt upstream fetch` fetches it
     ");
     let json = |space: &TestEnvironment| -> serde_json::Value {

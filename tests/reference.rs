@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
+use crate::common::TestEnvironment;
 use crate::common::documents::root;
 use perfquilt_model::code::ALL;
 use perfquilt_model::observation::Meter;
@@ -488,4 +489,27 @@ fn every_section_of_the_configuration_has_a_table() {
         }
     }
     assert!(checked > 20, "{checked}");
+}
+
+#[test]
+fn an_errors_line_ends_with_a_code_that_explain_knows() {
+    let space = TestEnvironment::new();
+    let error = space.fails(2, &["-C", "/", "lint"]);
+    let first = error.lines().next().unwrap();
+    let code = Regex::new(r"^error: .* \[(PQ\d{4})\]$").unwrap();
+    let code = &code.captures(first).expect(first)[1];
+    let told = space.ok(&["explain", code]);
+    let known = ALL.iter().find(|of| of.to_string() == *code).unwrap();
+    assert!(
+        told.starts_with(&format!("{code}: {}\n", known.title)),
+        "{told}"
+    );
+    let json: serde_json::Value =
+        serde_json::from_str(&space.ok(&["explain", code, "--json"])).unwrap();
+    assert_eq!(
+        (&json["code"], &json["exit_code"]),
+        (&code.into(), &2.into())
+    );
+    assert_eq!(space.ok(&["explain"]).lines().count(), ALL.len());
+    assert!(space.fails(2, &["explain", "PQ9999"]).contains("[PQ0201]"));
 }
