@@ -42,7 +42,7 @@ use std::path::Path;
 
 use rusqlite::{ToSql, params};
 
-use database::{Database, Json};
+use database::{Database, Json, json};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{
     ExperimentHeader, HostSample, Observation, PlannedBlocks, PointBuild, PointFunctions,
@@ -453,10 +453,4 @@ impl Store {
              SET touched = (SELECT max(touched) + 1 FROM experiments) WHERE id = ?1";
         self.database.execute(latest, [id.0]).map(drop)
     }
-}
-
-/// Returns `value` as JSON; `what` is its noun in an error.
-fn json(what: &str, value: &(impl serde::Serialize + ?Sized)) -> Result<String> {
-    serde_json::to_string(value)
-        .map_err(|error| Error::store_damaged(format!("cannot write {what}: {error}")))
 }

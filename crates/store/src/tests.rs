@@ -122,6 +122,24 @@ fn a_block_without_its_checksum_is_damaged() {
     assert!(error.message().contains("is damaged"), "{error}");
 }
 
+#[test]
+fn a_flipped_bit_of_a_header_is_an_error() {
+    let (store, folder) = fresh();
+    let id = store.begin(&header(3), "key").unwrap();
+    assert!(store.header(id).is_ok());
+    let connection = Connection::open(file(&folder)).unwrap();
+    let read = "SELECT header FROM experiments";
+    let whole: String = connection.query_row(read, [], |row| row.get(0)).unwrap();
+    for place in 0..whole.len() {
+        let mut flipped = whole.clone().into_bytes();
+        flipped[place] ^= 1 << (place % 7);
+        let text = String::from_utf8(flipped).unwrap();
+        let write = "UPDATE experiments SET header = ?1";
+        connection.execute(write, [text]).unwrap();
+        assert!(store.header(id).is_err(), "byte {place}");
+    }
+}
+
 /// One flipped bit in any part of a block is an error that names the block and the command that measures it again.
 #[test]
 fn a_flipped_bit_is_an_error_with_the_blocks_name() {
