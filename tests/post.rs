@@ -65,6 +65,7 @@ on_every_forge! {
     a_limit_that_lasts_is_told
     a_notice_survives_what_goes_wrong
     a_token_of_too_small_a_scope_is_told_which_it_needs
+    another_login_than_the_given_one_is_told_and_writes_once
 }
 
 /// Compares a conversation with the one stored for this forge.
@@ -838,6 +839,22 @@ fn one_of_several_pull_requests_with_the_commit_is_never_guessed() {
     let error = find(None, Some("gone")).unwrap_err();
     assert!(error.contains("pull requests 7, 9"), "{error}");
     assert!(find(Some("bob"), None).is_err());
+}
+
+fn another_login_than_the_given_one_is_told_and_writes_once(dialect: Dialect) {
+    let forge = MockForge::of(dialect);
+    forge.opens(7, FIRST);
+    let credentials = Credentials::Token {
+        token: Secret::new(TOKEN),
+        login: Some("somebody".to_owned()),
+    };
+    let error = post_as(&forge, credentials, policy(), FIRST, &[0.01]).unwrap_err();
+    assert!(error.to_string().contains(LOGIN), "{error}");
+    assert!(
+        error.hint_text().unwrap().contains("PERFQUILT_LOGIN"),
+        "{error:?}"
+    );
+    assert_eq!(forge.steps(Step::Write), 1);
 }
 
 fn a_token_of_too_small_a_scope_is_told_which_it_needs(dialect: Dialect) {

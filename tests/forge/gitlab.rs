@@ -145,6 +145,10 @@ pub fn answer(state: &mut State, call: &Call<'_>) -> (u16, Value) {
                 return problem(403, "Forbidden");
             }
             let field = |name: &str| call.body[name].as_str().unwrap_or_default();
+            // No branch of this project has the commit of a fork.
+            if field("ref").is_empty() && call.body["pipeline_id"] != 99 {
+                return problem(404, "References for commit Not Found");
+            }
             let (head, state_name) = (&call.parameters["sha"], field("state"));
             let run = state.set_status(head, field("name"), state_name, field("description"));
             (201, status(state, &run))
@@ -171,6 +175,9 @@ fn merge_request(state: &mut State, number: u64) -> Value {
         "state": if request.open { "opened" } else { "closed" },
         "sha": request.head,
         "target_branch": "main",
+        "source_branch": "faster",
+        // Of the first commit in the tests.
+        "head_pipeline": request.head.starts_with('1').then(|| json!({ "id": 99, "sha": request.head })),
         "labels": request.labels,
         "diff_refs": { "start_sha": "1a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d", "head_sha": request.head },
     });

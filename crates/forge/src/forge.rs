@@ -130,6 +130,8 @@ pub struct Label {
 /// The status of a commit: the same verdict as the comment, for merge rules.
 #[derive(Debug, Clone)]
 pub struct CommitStatus<'a> {
+    /// The pull request's number.
+    pub number: u64,
     /// The measured commit.
     pub head: &'a str,
     /// The comment's id.

@@ -55,6 +55,7 @@ pub fn post(
     let began = began.and_then(|began| past_time(began, now));
     let comment = &(draft.write)(&subject, limit)?;
     let status = CommitStatus {
+        number: found.number,
         head: &head,
         id: &posting.id,
         comment,

@@ -91,7 +91,17 @@ pub(super) fn update(
             action = "created";
             // The next round shows whether it is the only one.
             match forge.create_comment(number, &body, round)? {
-                CreatedComment::Done(comment) => written.push(comment.id),
+                CreatedComment::Done(comment) if is_by(&comment, &login) => {
+                    written.push(comment.id)
+                }
+                CreatedComment::Done(comment) => {
+                    let author = comment.author.unwrap_or_default();
+                    return Err(Error::forge(format!(
+                        "the comment {} is written by `{author}`, not `{login}`, so that perfquilt would not find it again",
+                        comment.url
+                    ))
+                    .hint("delete the comment, and set PERFQUILT_LOGIN to its author"));
+                }
                 CreatedComment::Unknown(error) => uncertain = Some(error),
             }
             continue;
@@ -142,13 +152,9 @@ fn ours(
             comments.extend(forge.comment(number, one)?);
         }
     }
-    let by_us = |comment: &ForgeComment| {
-        let author = comment.author.as_deref();
-        author.is_some_and(|author| author.eq_ignore_ascii_case(login))
-    };
     let mut ours: Vec<(ForgeComment, Mark)> = comments
         .into_iter()
-        .filter(by_us)
+        .filter(|comment| is_by(comment, login))
         .filter_map(|comment| {
             let mark = Mark::of(&comment.body).filter(|mark| mark.id == id)?;
             Some((comment, mark))
@@ -157,6 +163,12 @@ fn ours(
     ours.sort_by_key(|(comment, _)| comment.id);
     ours.dedup_by_key(|(comment, _)| comment.id);
     Ok(ours)
+}
+
+/// Returns whether a comment is by the account with this login.
+fn is_by(comment: &ForgeComment, login: &str) -> bool {
+    let author = comment.author.as_deref();
+    author.is_some_and(|author| author.eq_ignore_ascii_case(login))
 }
 
 /// Returns whether two texts are equal except for line ends, which browsers change.

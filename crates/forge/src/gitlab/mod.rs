@@ -230,10 +230,19 @@ impl Forge for GitLab {
             Conclusion::Success | Conclusion::Neutral => "success",
             Conclusion::Failure => "failed",
         };
+        // A status belongs to a pipeline. Without one, GitLab would look for a branch with the commit, and finds none of a
+        // fork.
+        let request = self.merge_request(status.number)?;
+        let pipeline = request.head_pipeline;
+        let pipeline = pipeline.filter(|pipeline| pipeline.sha == status.head);
         let written = status::update(status, state, found.collect(), |description| {
-            let body = json!({
+            let mut body = json!({
                 "state": state, "name": name, "description": description, "target_url": status.details,
             });
+            match &pipeline {
+                Some(pipeline) => body["pipeline_id"] = json!(pipeline.id),
+                None => body["ref"] = json!(request.source_branch),
+            }
             let path = self.0.path(&format!("statuses/{head}"));
             self.0
                 .execute(&post("write the status", path, body).repeatable())

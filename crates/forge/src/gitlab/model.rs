@@ -27,10 +27,19 @@ pub(super) struct MergeRequest {
     pub state: String,
     /// The head commit.
     pub sha: Option<String>,
+    pub source_branch: String,
     pub target_branch: String,
+    /// The pipeline of the last commit, if there was one.
+    pub head_pipeline: Option<Pipeline>,
     pub diff_refs: Option<DiffRefs>,
     #[serde(default)]
     pub labels: Vec<String>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Pipeline {
+    pub id: u64,
+    pub sha: String,
 }
 
 #[derive(Deserialize)]
