@@ -155,6 +155,21 @@ fn pure_crates_do_no_io() {
 }
 
 #[test]
+fn a_forge_is_named_in_its_folder_only() {
+    let names = [
+        "GitHub",
+        "GitLab",
+        "Forgejo",
+        "Gitea",
+        "\"github\"",
+        "\"gitlab\"",
+    ];
+    let folders = ["/github/", "/gitlab/", "/forgejo/"];
+    sources::only_in("crates/forge/src", &folders, &names);
+    sources::only_in("crates/bot/src", &[], &names);
+}
+
+#[test]
 fn only_one_module_starts_processes() {
     sources::only_in(
         "crates",

@@ -60,9 +60,8 @@ mod server {
 /// `crates/forge/src/` with the example of a forge.
 #[path = "contributing"]
 mod forge {
-    pub use perfquilt_forge::event::Target;
     pub use perfquilt_forge::{
-        CommentUpdate, Forge, PostResult, Publication, PullRequest, Repository,
+        CreatedComment, Forge, ForgeComment, PullRequest, Repository, Target,
     };
 
     mod folder;
@@ -307,10 +306,10 @@ fn the_example_of_a_forge_keeps_one_comment() {
     let post = || perfquilt_forge::post(&forge, &posting, &found, &draft, &Silent).unwrap();
     let first = post();
     assert_eq!((first.number, first.comment.action), (7, "created"));
-    assert_eq!(post().comment.action, "updated");
+    assert_eq!(post().comment.action, "unchanged");
     let files: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
     assert_eq!(files.len(), 1);
-    let text = std::fs::read_to_string(folder.path().join("7-quick.md")).unwrap();
+    let text = std::fs::read_to_string(folder.path().join("7-1.md")).unwrap();
     assert!(text.contains("patch 3 does not compile"), "{text}");
     assert_eq!(forge.repository().to_string(), "acme/series");
 }

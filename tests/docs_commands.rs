@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use crate::common::TestEnvironment;
 use crate::common::documents::{commands, root, without_remark};
-use crate::github::{GitHub, TOKEN};
+use crate::forge::{MockForge, TOKEN};
 use crate::schema::{documents_of_commands, faults_of};
 
 const COMMIT: &str = "1111111111111111111111111111111111111111";
@@ -64,7 +64,7 @@ fn patch(number: usize, before: u32, after: u32) -> String {
 /// A workspace with results, and the places around it.
 struct World {
     environment: TestEnvironment,
-    github: GitHub,
+    forge: MockForge,
     /// The workspace of the document that is read now.
     workspace: PathBuf,
 }
@@ -76,12 +76,12 @@ impl World {
         let world = World {
             workspace: environment.workspace(),
             environment,
-            github: GitHub::start(),
+            forge: MockForge::start(),
         };
         world.upstream(&around.join("remote"));
         world.series();
         world.configuration(&around.join("remote"));
-        world.github.opens(7, COMMIT);
+        world.forge.opens(7, COMMIT);
         let event = format!(
             "{{\"action\": \"opened\", \"number\": 7, \"pull_request\": {{\"number\": 7, \"head\": {{\"sha\": \"{COMMIT}\"}}}}, \
              \"repository\": {{\"full_name\": \"acme/series\"}}}}"
@@ -200,7 +200,7 @@ impl World {
             .env("GIT_COMMITTER_NAME", "A Tester")
             .env("GIT_COMMITTER_EMAIL", "tester@example.org")
             .env("GITHUB_TOKEN", TOKEN)
-            .env("GITHUB_API_URL", self.github.uri())
+            .env("GITHUB_API_URL", self.forge.uri())
             .env("GITHUB_REPOSITORY", "acme/series")
             .env("GITHUB_EVENT_PATH", around.join("event.json"))
             .env(

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use crate::bot::world::{World, git};
-use crate::github::TOKEN;
+use crate::forge::TOKEN;
 
 /// The machine's caches.
 fn caches() -> PathBuf {
@@ -73,19 +73,19 @@ fn push(world: &World, stack: &str, patches: usize) -> String {
 #[test]
 fn commits_on_the_real_server_are_measured_for_who_may_and_for_an_untrusted_author() {
     let (world, stack) = world();
-    world.github.opens(7, &push(&world, &stack, 2));
+    world.forge.opens(7, &push(&world, &stack, 2));
     let mut bot = world.serve();
     for (jobs, author) in [(1, ("alice", "OWNER")), (2, ("mallory", "NONE"))] {
         let started = Instant::now();
         if jobs == 2 {
             // One more commit, which nobody has built or measured yet.
-            world.github.pushes(7, &push(&world, &stack, 3));
+            world.forge.pushes(7, &push(&world, &stack, 3));
         }
         assert_eq!(bot.asked(&world, 7, author, "@perfquilt run"), 202);
         let status = bot.until_done_in(jobs, 3600);
         assert_eq!(status["past"][0]["state"], "done", "{status:#}");
         println!("{}: {:.0} s", author.0, started.elapsed().as_secs_f64());
-        let ours = world.github.ours(7);
+        let ours = world.forge.ours(7);
         assert_eq!(ours.len(), 1);
         println!("{}", ours[0]);
         // No noise hides what the first commit does to long replies. The symbol of the title is left

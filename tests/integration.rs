@@ -14,7 +14,7 @@
 // What tests share.
 mod common;
 mod experiment;
-mod github;
+mod forge;
 
 mod accessibility;
 mod architecture;

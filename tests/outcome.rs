@@ -2,7 +2,7 @@
 
 use crate::common::releases::{commit_all, git};
 use crate::common::{Finished, TestEnvironment};
-use crate::github::{GitHub, TOKEN};
+use crate::forge::{MockForge, TOKEN};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -197,7 +197,7 @@ fn an_experiment_is_posted_for_the_commit_that_has_its_series() {
     let head = git(&environment, &["rev-parse", "HEAD"]).trim().to_owned();
     let finished = environment.run(&["run", "--blocks", "4"]);
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
-    let github = GitHub::start();
+    let github = MockForge::start();
     github.opens(7, &head);
     let uri = github.uri();
     let post = |more: &[&str]| -> Finished {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, Stdio};
 
 use crate::common::TestEnvironment;
-use crate::github::{Fault, GitHub, TOKEN};
+use crate::forge::{Dialect, Fault, MockForge, TOKEN};
 use perfquilt_model::observation::{ObservationFile, Supplement};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -47,7 +47,7 @@ fn text(bytes: &[u8]) -> String {
 
 #[test]
 fn on_the_command_line() {
-    let github = GitHub::start();
+    let github = MockForge::start();
     github.opens(7, FIRST);
     let place = Place::new();
     let args = [
@@ -90,7 +90,7 @@ fn on_the_command_line() {
 
 #[test]
 fn a_commit_in_capitals_is_the_same() {
-    let github = GitHub::start();
+    let github = MockForge::start();
     let head = "abcdefabcdefabcdefabcdefabcdefabcdefabcd";
     github.opens(7, head);
     let args = ["post", "observations.jsonl", "--repo", "acme/series"];
@@ -112,7 +112,7 @@ fn a_commit_in_capitals_is_the_same() {
 
 #[test]
 fn in_a_workflow() {
-    let github = GitHub::start();
+    let github = MockForge::start();
     github.state().rights.user = None;
     github.state().rights.login = "github-actions[bot]".into();
     github.opens(7, FIRST);
@@ -141,6 +141,75 @@ fn in_a_workflow() {
 }
 
 #[test]
+fn in_a_pipeline_or_workflow_of_another_forge() {
+    let place = Place::new();
+    let hook = serde_json::json!({
+        "object_kind": "merge_request",
+        "user": { "id": 5, "username": "alice" },
+        "project": { "path_with_namespace": "acme/series" },
+        "object_attributes": { "iid": 7, "action": "open", "last_commit": { "id": FIRST } },
+    });
+    std::fs::write(place.path("hook.json"), hook.to_string()).unwrap();
+    let event = serde_json::json!({
+        "action": "label_updated",
+        "pull_request": { "number": 7, "head": { "sha": FIRST } },
+        "repository": { "full_name": "acme/series" },
+    });
+    std::fs::write(place.path("event.json"), event.to_string()).unwrap();
+    let (hook, event) = (place.path("hook.json"), place.path("event.json"));
+    let (hook, event) = (hook.display().to_string(), event.display().to_string());
+    let gitlab = [
+        ("GITLAB_CI", "true"),
+        ("CI_PROJECT_PATH", "acme/series"),
+        ("GITLAB_TOKEN", TOKEN),
+    ];
+    let actions = [
+        ("GITHUB_ACTIONS", "true"),
+        ("GITHUB_EVENT_PATH", &*event),
+        ("GITHUB_TOKEN", TOKEN),
+    ];
+    let base = "0".repeat(40);
+    let merge_request = [("CI_MERGE_REQUEST_IID", "7"), ("CI_COMMIT_SHA", FIRST)];
+    let triggered = [("TRIGGER_PAYLOAD", &*hook), ("CI_COMMIT_SHA", &*base)];
+    for (dialect, api, variables) in [
+        (
+            Dialect::GitLab,
+            "CI_API_V4_URL",
+            [&gitlab[..], &merge_request].concat(),
+        ),
+        (
+            Dialect::GitLab,
+            "CI_API_V4_URL",
+            [&gitlab[..], &triggered].concat(),
+        ),
+        (
+            Dialect::Forgejo,
+            "GITHUB_API_URL",
+            [&actions[..], &[("FORGEJO_ACTIONS", "true")]].concat(),
+        ),
+        (
+            Dialect::Forgejo,
+            "GITHUB_API_URL",
+            [&actions[..], &[("GITEA_ACTIONS", "true")]].concat(),
+        ),
+    ] {
+        let forge = MockForge::of(dialect);
+        forge.opens(7, FIRST);
+        let mut command = place.perfquilt(&["post", "observations.jsonl"]);
+        let output = command
+            .envs(variables)
+            .env(api, forge.uri())
+            .output()
+            .unwrap();
+        let (out, err) = (text(&output.stdout), text(&output.stderr));
+        assert_eq!(output.status.code(), Some(0), "{err}");
+        assert!(out.contains("\nstatus neutral: http"), "{out}");
+        assert_eq!(forge.ours(7).len(), 1);
+        assert!(forge.conversation(7).contains("status on 1111111: success"));
+    }
+}
+
+#[test]
 fn a_dry_run_needs_nothing() {
     let place = Place::new();
     let output = place
@@ -162,7 +231,26 @@ fn a_dry_run_needs_nothing() {
 fn what_is_wrong_is_said_with_a_hint() {
     let place = Place::new();
     let file = "observations.jsonl";
-    let cases: [(&[&str], i32, &str); 8] = [
+    let cases: [(&[&str], i32, &str); 11] = [
+        (
+            &["post", file, "--forge", "sourcehut", "--dry-run"],
+            2,
+            "`gitlab`",
+        ),
+        (
+            &[
+                "post", file, "--forge", "gitlab", "--repo", "a/b/c", "--pr", "7",
+            ],
+            2,
+            "CI_JOB_TOKEN",
+        ),
+        (
+            &[
+                "post", file, "--forge", "forgejo", "--repo", "a/b", "--pr", "7",
+            ],
+            2,
+            "FORGEJO_API_URL",
+        ),
         (&["post", file, "--pr", "7"], 2, "--repo OWNER/NAME"),
         (
             &["post", file, "--repo", "acme", "--pr", "7"],
@@ -266,7 +354,7 @@ fn a_signal_ends_what_waits_for_an_answer_or_for_the_next_attempt() {
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(130));
 
-    let github = GitHub::start();
+    let github = MockForge::start();
     let later = vec![("retry-after", "600".to_owned())];
     github.fault("GET /", Fault::Refused(503, later, "later"));
     let mut child = posting(&place, &github.uri());

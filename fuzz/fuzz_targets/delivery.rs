@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use libfuzzer_sys::fuzz_target;
 use perfquilt_bot::interpret;
 use perfquilt_config::Config;
-use perfquilt_forge::Repository;
+use perfquilt_forge::{Credentials, FORGES, Forge, RetryPolicy, Secret};
 use perfquilt_store::queue::QueueChange;
 
 static CONFIG: LazyLock<Config> = LazyLock::new(|| {
@@ -17,13 +17,19 @@ static CONFIG: LazyLock<Config> = LazyLock::new(|| {
                 [bot]\non_push = true\n[commands]\nusers = [\"alice\"]\nassociations = []\n";
     toml::from_str(text).unwrap()
 });
-static REPOSITORY: LazyLock<Repository> = LazyLock::new(|| "acme/series".parse().unwrap());
+static FORGE: LazyLock<Box<dyn Forge>> = LazyLock::new(|| {
+    let token = Secret::new("x");
+    let credentials = Credentials::Token { token, login: None };
+    let (repository, api) = ("acme/series".parse().unwrap(), "https://forge.example");
+    let forge = FORGES[0].connect(repository, api, credentials, RetryPolicy::default());
+    forge.unwrap()
+});
 
 fuzz_target!(|bytes: &[u8]| {
     let end = bytes.iter().position(|&byte| byte == b'\n');
     let (event, body) = bytes.split_at(end.unwrap_or(bytes.len()));
     let event = String::from_utf8_lossy(event);
-    if let Ok(changes) = interpret(&event, body, &REPOSITORY, &CONFIG) {
+    if let Ok(changes) = interpret(&event, body, &**FORGE, &CONFIG) {
         for change in changes {
             let by_somebody = matches!(change, QueueChange::Add(_) | QueueChange::Approve { .. });
             let text = String::from_utf8_lossy(body).to_lowercase();

@@ -12,13 +12,13 @@ use perfquilt_bench::sandbox::no_core_files;
 use perfquilt_bot::{
     Bot, Service, SharedState, check_processors, judge, listen, serve, use_git_settings,
 };
-use perfquilt_forge::{Credentials, Repository, RetryPolicy, Secret, api_address};
+use perfquilt_forge::{FORGES, ForgeKind, Repository, RetryPolicy, Secret};
 use perfquilt_model::error::{Error, Result};
 
 /// The subcommands of `perfquilt bot`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Receive GitHub's webhooks and run the requested measurements
+    /// Receive a forge's webhooks and run the requested measurements
     Serve(Serve),
     /// Judge an outcome for `bot serve`, which asks on standard input
     #[command(hide = true)]
@@ -31,14 +31,14 @@ pub enum Command {
   perfquilt bot serve
   perfquilt -C /srv/series bot serve --listen 127.0.0.1:8080
 
-PERFQUILT_WEBHOOK_SECRET has the secret that GitHub signs webhooks with. Credentials are those of \
-`perfquilt post`. [bot] of the configuration names the repository, [commands] the people who may give \
+PERFQUILT_WEBHOOK_SECRET has the secret of the webhook. Credentials are those of \
+`perfquilt post`. [bot] of the configuration names the forge and the repository, [commands] the people who may give \
 commands.")]
 pub struct Serve {
     /// Address to listen on; put a proxy that speaks HTTPS in front of it
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8079")]
     listen: SocketAddr,
-    /// Address of GitHub's API (default: GITHUB_API_URL, else https://api.github.com)
+    /// Address of the forge's API (default: that in the environment, else the public one)
     #[arg(long, value_name = "URL")]
     api_url: Option<String>,
 }
@@ -69,23 +69,31 @@ pub fn run(context: &Context, command: &Command) -> Result<()> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let secret = variable("PERFQUILT_WEBHOOK_SECRET").ok_or_else(|| {
         Error::bot_settings("PERFQUILT_WEBHOOK_SECRET is not set")
-            .hint("`openssl rand -hex 32` makes one; give GitHub the same")
+            .hint("`openssl rand -hex 32` makes one; give the forge the same")
     })?;
-    let api = api_address(arguments.api_url.as_deref(), &variable)?;
+    let forge = match &config.bot.forge {
+        Some(name) => {
+            let found = ForgeKind::named(name);
+            found.map_err(|error| error.at(perfquilt_config::CONFIG_FILE, None))?
+        }
+        None => FORGES[0],
+    };
+    let api = forge.api_address(arguments.api_url.as_deref(), &variable)?;
     let tool = std::env::current_exe()
         .map_err(|error| Error::internal(format!("cannot find this program: {error}")))?;
     let bot = Bot {
         workspace,
-        repository: repository.clone(),
+        forge,
+        repository,
         api,
-        credentials: Credentials::from_environment(&|name| std::env::var(name).ok())?,
+        credentials: forge.credentials(&variable)?,
         policy: RetryPolicy::default(),
         tool,
         sandbox: perfquilt_bench::sandbox::check_support(&config.sandbox),
         state: SharedState::default(),
     };
     let service = Service {
-        repository,
+        forge: bot.connect(RetryPolicy::hasty())?.into(),
         secret: Secret::new(&secret),
         config,
         queue: bot.queue_path(),

@@ -11,10 +11,8 @@ use super::report::find_experiment;
 use super::report_options::{FailOn, margin};
 use super::series_as_written::SeriesChoice;
 use perfquilt_config::workspace::Workspace;
-use perfquilt_forge::Draft;
-use perfquilt_forge::event::Target;
 use perfquilt_forge::{
-    Credentials, MAX_COMMENT_BYTES, PostOptions, Repository, RetryPolicy, api_address, connect,
+    Draft, ForgeKind, MAX_COMMENT_BYTES, PostOptions, Repository, RetryPolicy, Target,
 };
 use perfquilt_judge::attribution::Attribution;
 use perfquilt_judge::bisect;
@@ -34,14 +32,18 @@ use perfquilt_store::{ExperimentId, Store};
   perfquilt post --repo acme/series --pr 7
   perfquilt post outcome/                         what `run --outcome` wrote
 
-Credentials are the token in GITHUB_TOKEN, or PERFQUILT_APP_ID and PERFQUILT_APP_KEY_FILE of a GitHub App. \
-In a workflow, repository, pull request and commit come from the event. Running the command again updates \
-the comment.")]
+Credentials are the token in GITHUB_TOKEN, or PERFQUILT_APP_ID and PERFQUILT_APP_KEY_FILE of a GitHub App; \
+for the other forges, the token in GITLAB_TOKEN or FORGEJO_TOKEN. \
+In a workflow, forge, repository, pull request and commit come from its variables and event. Running the command \
+again updates the comment.")]
 pub struct Arguments {
     /// Name of an experiment, observation file, or folder of `run --outcome` (default: the latest
     /// experiment)
     #[arg(value_name = "RESULTS")]
     what: Option<String>,
+    /// Forge: `github`, `gitlab` or `forgejo` (default: that of the workflow, else `github`)
+    #[arg(long, value_name = "NAME")]
+    forge: Option<String>,
     /// Number of the pull request
     #[arg(long, value_name = "NUMBER", value_parser = choices::positive::<u64>)]
     pr: Option<u64>,
@@ -61,19 +63,19 @@ pub struct Arguments {
     /// Prefix of a label to set: `PREFIX: faster`, `PREFIX: regression`, …
     #[arg(long, value_name = "PREFIX")]
     label: Option<String>,
-    /// Post no check run
+    /// Post no check run or status
     #[arg(long)]
     no_check: bool,
     /// Address of a page with the whole report, to link to
     #[arg(long, value_name = "URL")]
     link: Option<String>,
-    /// Address of GitHub's API (default: GITHUB_API_URL, else https://api.github.com)
+    /// Address of the forge's API (default: that in the environment, else the public one)
     #[arg(long, value_name = "URL")]
     api_url: Option<String>,
     /// Print the comment and send nothing
     #[arg(long)]
     dry_run: bool,
-    /// Result that fails the check run: a regression, an inconclusive result
+    /// Result that fails the check run or status: a regression, an inconclusive result
     #[arg(long, value_enum, value_name = "RESULT", value_delimiter = ',')]
     fail_on: Vec<FailOn>,
     #[command(flatten)]
@@ -84,11 +86,11 @@ pub struct Arguments {
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let material = Material::find(context, arguments)?;
     let variable = |name: &str| std::env::var(name).ok();
-    let event = match variable("GITHUB_EVENT_PATH").filter(|path| !path.is_empty()) {
-        Some(path) if arguments.pr.is_none() => Some(read(Path::new(&path))?),
-        _ => None,
+    let kind = match &arguments.forge {
+        Some(name) => ForgeKind::named(name)?,
+        None => ForgeKind::of_environment(&variable),
     };
-    let target = Target::from_environment(&variable, event.as_deref())?;
+    let target = kind.target(&variable, arguments.pr.is_some())?;
     let target = Target {
         repository: arguments.repo.clone().or(target.repository),
         number: arguments.pr.or(target.number),
@@ -129,11 +131,11 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     }
     let repository = target.repository.clone().ok_or_else(|| {
         Error::arguments("no repository is given")
-            .hint("name it with `--repo OWNER/NAME`; in a workflow, GITHUB_REPOSITORY has it")
+            .hint("name it with `--repo OWNER/NAME`; in a workflow, a variable has it")
     })?;
-    let api = api_address(arguments.api_url.as_deref(), &variable)?;
-    let credentials = Credentials::from_environment(&variable)?;
-    let forge = connect(repository, &api, credentials, RetryPolicy::default())?;
+    let api = kind.api_address(arguments.api_url.as_deref(), &variable)?;
+    let credentials = kind.credentials(&variable)?;
+    let forge = kind.connect(repository, &api, credentials, RetryPolicy::default())?;
     let found = forge.find(&target)?;
     let progress = context.output.progress();
     if !found.open {
@@ -165,7 +167,8 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         posted.title, posted.comment.action, posted.comment.url
     );
     if let Some(page) = &posted.check_run {
-        text.push_str(&format!("check run {}: {page}\n", posted.conclusion));
+        let name = forge.status_name();
+        text.push_str(&format!("{name} {}: {page}\n", posted.conclusion));
     }
     if let Some(label) = &posted.label {
         text.push_str(&format!("label: {label}\n"));
@@ -305,13 +308,4 @@ fn find_attribution(what: Option<&str>, ws: Option<&Workspace>) -> Result<Attrib
 
 fn read_attribution(path: &Path, ws: Option<&Workspace>) -> Result<Attribution> {
     analyse::file(path, outcome::MAX_UNPACKED, &margin(ws))
-}
-
-fn read(path: &Path) -> Result<String> {
-    std::fs::read_to_string(path).map_err(|error| {
-        Error::event(format!(
-            "cannot read the workflow's event {}: {error}",
-            path.display()
-        ))
-    })
 }

@@ -25,8 +25,8 @@ fn two(config: &str) -> (World, Serving, std::path::PathBuf) {
     let first = world.commit_to(7, super::SERIES, &[]);
     let name = "0001-mark.patch";
     let second = world.commit_to(8, &format!("{name}\n"), &[(name, &patch(&mark))]);
-    world.github.opens(7, &first);
-    world.github.opens(8, &second);
+    world.forge.opens(7, &first);
+    world.forge.opens(8, &second);
     let mut bot = world.serve();
     bot.asked(&world, 7, ("alice", "OWNER"), "@perfquilt run");
     bot.until("it measures nothing", |status| {

@@ -59,7 +59,7 @@ fn submodules_and_large_files_are_neither_fetched_nor_filtered() {
     submodule(&folder, "patches/sub");
     submodule(&folder, "sub");
     let head = world.push(&folder, 7);
-    world.github.opens(7, &head);
+    world.forge.opens(7, &head);
     // And one whose only patch is with Git LFS.
     let pointer = format!(
         "version https://git-lfs.github.com/spec/v1\noid sha256:{}\nsize 12345\n",
@@ -67,7 +67,7 @@ fn submodules_and_large_files_are_neither_fetched_nor_filtered() {
     );
     let name = "0001-large.patch";
     let head = world.commit_to(8, &format!("{name}\n"), &[(name, &pointer)]);
-    world.github.opens(8, &head);
+    world.forge.opens(8, &head);
     let mut bot = world.serve_with(&[("GIT_CONFIG_GLOBAL", file.to_str().unwrap())]);
     for number in [7, 8] {
         bot.asked(&world, number, ("alice", "OWNER"), "@perfquilt run");
@@ -75,12 +75,12 @@ fn submodules_and_large_files_are_neither_fetched_nor_filtered() {
     let status = bot.until_done(2);
     let ended = status["past"].as_array().unwrap();
     assert!(ended.iter().all(|job| job["state"] == "done"), "{status:#}");
-    let told = world.github.ours(7).concat();
+    let told = world.forge.ours(7).concat();
     assert!(
         told.contains("`0001-fewer-rounds.patch`") && !told.contains("❌"),
         "{told}"
     );
-    let told = world.github.ours(8).concat();
+    let told = world.forge.ours(8).concat();
     assert!(told.contains(name) && told.contains("Git LFS"), "{told}");
     assert!(
         !mark.exists(),
@@ -135,7 +135,7 @@ fn entries_that_are_no_plain_files_are_never_followed() {
         let folder = world.checkout(SERIES);
         make(&folder);
         let head = world.push(&folder, number);
-        world.github.opens(number, &head);
+        world.forge.opens(number, &head);
     }
     let mut bot = world.serve();
     for (number, _) in (7..).zip(&kinds) {
@@ -143,7 +143,7 @@ fn entries_that_are_no_plain_files_are_never_followed() {
     }
     bot.until_done(kinds.len());
     for (number, (_, words)) in (7..).zip(&kinds) {
-        let told = world.github.ours(number).concat();
+        let told = world.forge.ours(number).concat();
         assert!(
             told.contains("❌") && told.contains(words),
             "{number}: {told}"
@@ -160,7 +160,7 @@ fn entries_that_are_no_plain_files_are_never_followed() {
 fn a_flood_of_references_is_not_fetched() {
     let world = World::new("sandbox = \"off\"");
     let head = world.commit(SERIES);
-    world.github.opens(7, &head);
+    world.forge.opens(7, &head);
     let names = (0..20_000).map(|number| {
         let (folder, name) = (number % 100, number / 100);
         format!("{head} refs/heads/{folder}/{name}\n{head} refs/tags/{folder}-{name}\n")

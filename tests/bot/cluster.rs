@@ -13,7 +13,7 @@ fn on_a_queue(blocks: u32) -> (World, String, Serving) {
     let wanted = format!("on = \"command\"\nblocks = {blocks}");
     world.environment.replace(config, "blocks = 5", &wanted);
     let head = world.commit(SERIES);
-    world.github.opens(7, &head);
+    world.forge.opens(7, &head);
     let bot = world.serve();
     (world, head, bot)
 }
@@ -36,7 +36,7 @@ fn a_pull_request_is_built_and_measured_on_a_cluster() {
     bot.comment(&world, "alice", "MEMBER", "@perfquilt run");
     let status = bot.until_done(1);
     assert_eq!(status["past"][0]["state"], "done", "{status:#}");
-    let comment = &world.github.ours(7)[0];
+    let comment = &world.forge.ours(7)[0];
     assert!(comment.contains(&head), "{comment}");
     let submitted = read(&world, "submitted");
     for job in ["-build-", "-facts-", "-1.0"] {
@@ -56,7 +56,7 @@ fn closing_a_pull_request_cancels_its_jobs() {
     eventually("no job is submitted", || {
         !jobs(&world, "submitted").is_empty()
     });
-    world.github.state().of(7).open = false;
+    world.forge.state().of(7).open = false;
     bot.hears("pull_request", &pushed("closed", &head));
     let status = bot.until_done(1);
     assert_eq!(status["past"][0]["state"], "cancelled", "{status:#}");

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::world::{SECRET, World, commit_all, git};
-use crate::github::TOKEN;
+use crate::forge::TOKEN;
 
 /// A repository of the server with a branch `main`, checked out.
 fn server(world: &World) -> PathBuf {
@@ -59,12 +59,12 @@ fn every_commit_is_a_patch_on_where_it_branched_off() {
     push(&world, &folder, "HEAD:refs/heads/main");
     git(&folder, &["checkout", "--quiet", "topic"]);
     let head = push(&world, &folder, "HEAD:refs/pull/7/head");
-    world.github.opens(7, &head);
+    world.forge.opens(7, &head);
     let mut bot = world.serve();
     bot.comment(&world, "alice", "OWNER", "@perfquilt run");
     let status = bot.until_done(1);
     assert_eq!(status["past"][0]["state"], "done", "{status:#}");
-    let told = world.github.ours(7)[0].clone();
+    let told = world.forge.ours(7)[0].clone();
     assert!(
         told.contains("0001-work-a-quarter-of-the-rounds.patch"),
         "{told}"
@@ -76,10 +76,10 @@ fn every_commit_is_a_patch_on_where_it_branched_off() {
     // One more commit: everything is measured again, since the code of the first job could have written what it left.
     edit(&folder, "work.h", "12000u", "6000u", "work: less");
     let head = push(&world, &folder, "HEAD:refs/pull/7/head");
-    world.github.pushes(7, &head);
+    world.forge.pushes(7, &head);
     bot.comment(&world, "alice", "OWNER", "@perfquilt run");
     bot.until_done(2);
-    let told = world.github.ours(7)[0].clone();
+    let told = world.forge.ours(7)[0].clone();
     assert!(told.contains("0003-work-less.patch"), "{told}");
     assert!(!told.contains("eused from"), "{told}");
     // The branch is merged in: the commits are measured on the commit it merged, and the merge is no patch.
@@ -96,10 +96,10 @@ fn every_commit_is_a_patch_on_where_it_branched_off() {
     let merge = ["merge", "--quiet", "--no-ff", "-m", "merge", "FETCH_HEAD"];
     git(&folder, &[&who[..], &merge[..]].concat());
     let head = push(&world, &folder, "HEAD:refs/pull/7/head");
-    world.github.pushes(7, &head);
+    world.forge.pushes(7, &head);
     bot.comment(&world, "alice", "OWNER", "@perfquilt run");
     bot.until_done(3);
-    let told = world.github.ours(7)[0].clone();
+    let told = world.forge.ours(7)[0].clone();
     assert!(told.contains("0003-work-less.patch"), "{told}");
     assert!(!told.contains("0004-") && !told.contains("later"), "{told}");
 }
@@ -111,12 +111,12 @@ fn nothing_in_common_is_told() {
     git(&folder, &["checkout", "--quiet", "--orphan", "alone"]);
     commit_all(&folder, "from nowhere");
     let head = push(&world, &folder, "HEAD:refs/pull/7/head");
-    world.github.opens(7, &head);
+    world.forge.opens(7, &head);
     let mut bot = world.serve();
     bot.comment(&world, "alice", "OWNER", "@perfquilt run");
     let status = bot.until_done(1);
     assert_eq!(status["past"][0]["state"], "done", "{status:#}");
-    let told = &world.github.ours(7)[0];
+    let told = &world.forge.ours(7)[0];
     assert!(told.contains("no commit in common"), "{told}");
 }
 
@@ -126,7 +126,7 @@ fn git_reads_no_settings_but_those_that_were_named() {
     let folder = server(&world);
     edit(&folder, "work.h", "100000u", "25000u", "work: less");
     let head = push(&world, &folder, "HEAD:refs/pull/7/head");
-    world.github.opens(7, &head);
+    world.forge.opens(7, &head);
     // Any git that reads them fails.
     let around = folder.parent().unwrap();
     let broken = around.join("home/.gitconfig");
@@ -138,7 +138,7 @@ fn git_reads_no_settings_but_those_that_were_named() {
     bot.comment(&world, "alice", "OWNER", "@perfquilt run");
     let status = bot.until_done(1);
     assert_eq!(status["past"][0]["state"], "done", "{status:#}");
-    let told = world.github.ours(7).concat();
+    let told = world.forge.ours(7).concat();
     assert!(told.contains("work-less") && !told.contains("❌"), "{told}");
     assert_eq!(bot.stops(), Some(0));
     // A file that is missing would be an empty one to git.
@@ -165,24 +165,24 @@ fn a_submodule_or_a_link_among_the_commits_is_a_file_of_the_tree() {
     std::os::unix::fs::symlink("/etc/passwd", folder.join("users")).unwrap();
     edit(&folder, "work.h", "100000u", "25000u", "work: less");
     let head = push(&world, &folder, "HEAD:refs/pull/7/head");
-    world.github.opens(7, &head);
+    world.forge.opens(7, &head);
     std::fs::create_dir(folder.join("sub")).unwrap();
     let entry = format!("160000,{},sub", "1".repeat(40));
     git(&folder, &["update-index", "--add", "--cacheinfo", &entry]);
     commit_all(&folder, "a submodule");
     let head = push(&world, &folder, "HEAD:refs/pull/8/head");
-    world.github.opens(8, &head);
+    world.forge.opens(8, &head);
     let mut bot = world.serve();
     for number in [7, 8] {
         bot.asked(&world, number, ("alice", "OWNER"), "@perfquilt run");
     }
     let status = bot.until_done(2);
-    let told = world.github.ours(7).concat();
+    let told = world.forge.ours(7).concat();
     assert!(
         told.contains("work-less") && !told.contains("❌"),
         "{told} {status:#}"
     );
-    let told = world.github.ours(8).concat();
+    let told = world.forge.ours(8).concat();
     assert!(!told.contains("root:"), "{told}");
     println!("{told}");
 }

@@ -3,11 +3,12 @@
 mod ahead;
 mod branches;
 mod cluster;
+mod forges;
 mod fork;
 mod untrusted;
 pub mod world;
 
-use crate::github::{Fault, LOGIN, TOKEN};
+use crate::forge::{Fault, LOGIN, TOKEN};
 use serde_json::json;
 use world::{SECRET, SERIES, Serving, World, commented, eventually, pushed, user};
 
@@ -20,7 +21,7 @@ fn a_comment_is_carried_out() {
     let faster = patch.replace("25000u", "250u");
     assert_ne!(faster, patch);
     let head = world.commit_to(7, SERIES, &[(SERIES.trim(), &faster)]);
-    world.github.opens(7, &head);
+    world.forge.opens(7, &head);
     let mut bot = world.serve();
     assert_eq!(
         bot.comment(&world, "alice", "MEMBER", "Nice.\n\n@perfquilt run"),
@@ -28,7 +29,7 @@ fn a_comment_is_carried_out() {
     );
     let status = bot.until_done(1);
     assert_eq!(status["past"][0]["state"], "done", "{status:#}");
-    let conversation = world.github.conversation(7);
+    let conversation = world.forge.conversation(7);
     assert!(
         conversation.contains("alice: Nice. :rocket:"),
         "{conversation}"
@@ -41,9 +42,9 @@ fn a_comment_is_carried_out() {
         conversation.contains("labels: perf: faster"),
         "{conversation}"
     );
-    assert_eq!(world.github.ours(7).len(), 1);
-    assert!(world.github.ours(7)[0].contains(&head));
-    let shown = world.github.ours(7)[0].clone();
+    assert_eq!(world.forge.ours(7).len(), 1);
+    assert!(world.forge.ours(7)[0].contains(&head));
+    let shown = world.forge.ours(7)[0].clone();
     let mark = shown.lines().next().unwrap();
     let (before, began) = mark.split_once("\"began\":\"").unwrap();
     let began = began.split('"').next().unwrap();
@@ -64,34 +65,34 @@ fn a_comment_is_carried_out() {
     // The last result stays when somebody asks something else.
     bot.comment(&world, "alice", "MEMBER", "@perfquilt help");
     eventually("no help", || {
-        world.github.ours(7)[0].contains("`@perfquilt run [PRESET|PATCH-NUMBER]`")
+        world.forge.ours(7)[0].contains("`@perfquilt run [PRESET|PATCH-NUMBER]`")
     });
-    assert!(world.github.ours(7)[0].contains("## ✅ The series is "));
+    assert!(world.forge.ours(7)[0].contains("## ✅ The series is "));
     // And when it is mistyped.
     bot.comment(&world, "alice", "MEMBER", "@perfquilt run 4");
     let status = bot.until_done(2);
     assert_eq!(status["past"][0]["state"], "cancelled", "{status:#}");
     let words = "Cancelled: there is no patch 4: the series has 1 patch.";
-    eventually("nothing is said of it", || world.github.said(7, words));
-    assert!(world.github.ours(7)[0].contains("## ✅ The series is "));
+    eventually("nothing is said of it", || world.forge.said(7, words));
+    assert!(world.forge.ours(7)[0].contains("## ✅ The series is "));
     // The bot's result never replaces one that began later.
     let later = shown.replacen(
         mark,
         &format!("{before}\"began\":\"2999-01-01T00:00:00Z\"}} -->"),
         1,
     );
-    world.github.removes_comments(7, LOGIN);
-    world.github.says(7, LOGIN, &later);
+    world.forge.removes_comments(7, LOGIN);
+    world.forge.says(7, LOGIN, &later);
     let reads = || {
         world
-            .github
+            .forge
             .count("GET /repos/acme/series/issues/7/comments")
     };
     let read = reads();
     bot.comment(&world, "alice", "MEMBER", "@perfquilt help");
     eventually("the comment is not looked for", || reads() > read);
     assert_eq!(bot.stops(), Some(0));
-    assert_eq!(world.github.ours(7), [later]);
+    assert_eq!(world.forge.ours(7), [later]);
     world.environment.wait_until_no_process_is_left();
 }
 
@@ -99,7 +100,7 @@ fn a_comment_is_carried_out() {
 fn only_some_may_command_and_only_github_is_believed() {
     let world = World::new("run_untrusted = \"never\"");
     let head = world.commit(SERIES);
-    world.github.opens(7, &head);
+    world.forge.opens(7, &head);
     let mut bot = world.serve();
     assert_eq!(
         bot.comment(&world, "mallory", "NONE", "@perfquilt run"),
@@ -148,7 +149,7 @@ fn only_some_may_command_and_only_github_is_believed() {
     assert_eq!(bot.request("GET", "/../etc/passwd", "", "").0, 404);
     // The author of the code is untrusted, whoever asks.
     let mut untrusted = commented(
-        world.github.says(7, "alice", "@perfquilt run"),
+        world.forge.says(7, "alice", "@perfquilt run"),
         "alice",
         "OWNER",
         "@perfquilt run",
@@ -157,17 +158,17 @@ fn only_some_may_command_and_only_github_is_believed() {
     untrusted["issue"]["author_association"] = json!("NONE");
     assert_eq!(bot.hears("issue_comment", &untrusted), 202);
     // So is one whose account was deleted; what such a one says is not heard.
-    let id = world.github.says(7, "alice", "@perfquilt run");
+    let id = world.forge.says(7, "alice", "@perfquilt run");
     let mut gone = commented(id, "alice", "OWNER", "@perfquilt run");
     gone["issue"]["user"] = json!(null);
     assert_eq!(bot.hears("issue_comment", &gone), 202);
     gone["comment"]["user"] = json!(null);
     assert_eq!(bot.hears("issue_comment", &gone), 200);
     eventually("no answer", || {
-        world.github.conversation(7).matches(":-1:").count() == 3
+        world.forge.conversation(7).matches(":-1:").count() == 3
     });
     eventually("no answer", || {
-        world.github.conversation(7).contains(":confused:")
+        world.forge.conversation(7).contains(":confused:")
     });
     let status = bot.status();
     assert_eq!((&status["open"], &status["past"]), (&json!([]), &json!([])));
@@ -179,7 +180,7 @@ fn only_some_may_command_and_only_github_is_believed() {
 fn a_form_and_a_needless_cancel_are_answered_with_their_cause() {
     let world = World::new("");
     let head = world.commit(SERIES);
-    world.github.opens(7, &head);
+    world.forge.opens(7, &head);
     let mut bot = world.serve();
     let form = "application/x-www-form-urlencoded";
     for (event, id) in [("ping", "form-1"), ("issue_comment", "form-2")] {
@@ -199,8 +200,8 @@ fn a_form_and_a_needless_cancel_are_answered_with_their_cause() {
         202
     );
     eventually("no answer", || {
-        world.github.conversation(7).contains(":confused:")
-            && world.github.said(7, "no job of this pull request")
+        world.forge.conversation(7).contains(":confused:")
+            && world.forge.said(7, "no job of this pull request")
     });
 }
 
@@ -208,9 +209,9 @@ fn a_form_and_a_needless_cancel_are_answered_with_their_cause() {
 fn a_delivery_that_comes_twice_counts_once() {
     let world = World::new("");
     let head = world.commit(SERIES);
-    world.github.opens(7, &head);
+    world.forge.opens(7, &head);
     let bot = world.serve();
-    let id = world.github.says(7, "alice", "@perfquilt run");
+    let id = world.forge.says(7, "alice", "@perfquilt run");
     let run = commented(id, "alice", "MEMBER", "@perfquilt run").to_string();
     assert_eq!(bot.delivered("issue_comment", "same-1", &run, SECRET), 202);
     assert_eq!(bot.delivered("issue_comment", "same-1", &run, SECRET), 200);
@@ -229,7 +230,7 @@ fn opened(configuration: &str, blocks: u32) -> (World, String, Serving) {
     let wanted = format!("blocks = {blocks}");
     world.environment.replace(config, "blocks = 5", &wanted);
     let head = world.commit(SERIES);
-    world.github.opens(7, &head);
+    world.forge.opens(7, &head);
     let bot = world.serve();
     (world, head, bot)
 }
@@ -250,7 +251,7 @@ fn a_job_survives_a_kill() {
     let bot = world.serve();
     let status = bot.until_done(1);
     assert_eq!(status["past"][0]["state"], "done", "{status:#}");
-    assert_eq!(world.github.ours(7).len(), 1);
+    assert_eq!(world.forge.ours(7).len(), 1);
     assert_eq!(bot.stops(), Some(0));
 }
 
@@ -258,7 +259,7 @@ fn a_job_survives_a_kill() {
 fn busy(configuration: &str) -> (World, String, Serving) {
     let (world, head, mut bot) = opened(configuration, 400);
     let other = world.commit_to(8, SERIES, &[]);
-    world.github.opens(8, &other);
+    world.forge.opens(8, &other);
     bot.asked(&world, 8, ("alice", "OWNER"), "@perfquilt run");
     bot.until("it measures nothing", |status| {
         status["progress"].as_str().unwrap().contains("block")
@@ -271,11 +272,11 @@ fn a_job_measures_the_commit_that_was_asked_for_or_nothing() {
     let (world, _, mut bot) = busy("");
     bot.comment(&world, "alice", "OWNER", "@perfquilt run");
     eventually("no answer", || {
-        world.github.said(7, "Waiting: 1 job before it")
+        world.forge.said(7, "Waiting: 1 job before it")
     });
     // The author may command the bot, but nobody has asked for this commit. The delivery about it is lost.
     let newer = world.commit("# no patch\n");
-    world.github.pushes(7, &newer);
+    world.forge.pushes(7, &newer);
     bot.asked(&world, 8, ("alice", "OWNER"), "@perfquilt cancel");
     let status = bot.until_done(2);
     let ended = status["past"].as_array().unwrap();
@@ -288,20 +289,20 @@ fn a_job_measures_the_commit_that_was_asked_for_or_nothing() {
 fn lost_deliveries_are_found_by_a_look_at_the_pull_requests() {
     let (world, _, mut bot) = busy("poll_seconds = 1");
     let ninth = world.commit_to(9, SERIES, &[]);
-    world.github.opens(9, &ninth);
+    world.forge.opens(9, &ninth);
     bot.asked(&world, 9, ("alice", "OWNER"), "@perfquilt run");
     bot.comment(&world, "alice", "OWNER", "@perfquilt run");
     for number in [7, 9] {
-        eventually("no answer", || world.github.said(number, "before it"));
+        eventually("no answer", || world.forge.said(number, "before it"));
     }
     let newer = world.commit("# no patch\n");
-    world.github.pushes(7, &newer);
-    world.github.state().of(9).open = false;
+    world.forge.pushes(7, &newer);
+    world.forge.state().of(9).open = false;
     for (number, words) in [
         (7, "Cancelled: the pull request has a newer commit"),
         (9, "Cancelled: the pull request was closed"),
     ] {
-        eventually("it is not found", || world.github.said(number, words));
+        eventually("it is not found", || world.forge.said(number, words));
     }
     // What is as it was goes on.
     let status = bot.status();
@@ -326,15 +327,15 @@ fn a_push_cancels_what_runs() {
     assert_eq!(status["open"][0]["state"], "running", "{status:#}");
     assert_eq!(status["past"], json!([]), "{status:#}");
     let newer = world.commit("# no patch\n");
-    world.github.pushes(7, &newer);
+    world.forge.pushes(7, &newer);
     assert_eq!(
         bot.hears("pull_request", &pushed("synchronize", &newer)),
         202
     );
     // What comes next may be said in the same comment right away.
     let words = "Cancelled: the pull request has a newer commit";
-    eventually("nothing is said of it", || world.github.said(7, words));
-    world.github.state().of(7).open = false;
+    eventually("nothing is said of it", || world.forge.said(7, words));
+    world.forge.state().of(7).open = false;
     assert_eq!(bot.hears("pull_request", &pushed("closed", &newer)), 202);
     let status = bot.until("no end", |status| {
         status["open"].as_array().unwrap().is_empty()
@@ -362,13 +363,13 @@ fn a_late_delivery_of_an_older_push_cancels_nothing() {
     assert_eq!(bot.hears("pull_request", &late), 202);
     // GitHub is asked for the head before the next comment is answered.
     bot.comment(&world, "alice", "OWNER", "@perfquilt status");
-    eventually("no answer", || world.github.said(7, "Running"));
+    eventually("no answer", || world.forge.said(7, "Running"));
     let status = bot.status();
     assert_eq!(status["open"][0]["state"], "running", "{status:#}");
     assert_eq!(status["past"], json!([]), "{status:#}");
     // One in order cancels.
     let newer = world.commit("# no patch\n");
-    world.github.pushes(7, &newer);
+    world.forge.pushes(7, &newer);
     let mut next = pushed("synchronize", &newer);
     next["before"] = json!(head);
     assert_eq!(bot.hears("pull_request", &next), 202);
@@ -383,7 +384,7 @@ fn a_job_of_a_push_is_about_the_commit_of_its_delivery() {
     // The delivery comes when there is a newer commit already, whose own delivery comes later.
     let second = world.commit(&format!("{SERIES}# again\n"));
     assert_ne!(first, second);
-    world.github.pushes(7, &second);
+    world.forge.pushes(7, &second);
     assert_eq!(bot.hears("pull_request", &pushed("opened", &first)), 202);
     let status = bot.until_done(1);
     assert_eq!(status["past"][0]["state"], "cancelled", "{status:#}");
@@ -392,21 +393,21 @@ fn a_job_of_a_push_is_about_the_commit_of_its_delivery() {
         &first[..12]
     );
     // Names of commits are no links, so there is something invisible in them.
-    let said = || world.github.ours(7).concat().replace('\u{200b}', "");
+    let said = || world.forge.ours(7).concat().replace('\u{200b}', "");
     let started = std::time::Instant::now();
     while !said().contains(&words) {
         assert!(started.elapsed().as_secs() < 20, "{words}: {}", said());
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
-    assert!(!world.github.conversation(7).contains("labels: "));
+    assert!(!world.forge.conversation(7).contains("labels: "));
     let mut next = pushed("synchronize", &second);
     next["before"] = json!(first);
     assert_eq!(bot.hears("pull_request", &next), 202);
     let status = bot.until_done(2);
     assert_eq!(status["past"][0]["state"], "done", "{status:#}");
-    let conversation = world.github.conversation(7);
+    let conversation = world.forge.conversation(7);
     assert!(conversation.contains("labels: perf: "), "{conversation}");
-    let shown = world.github.ours(7)[0].clone();
+    let shown = world.forge.ours(7)[0].clone();
     assert!(
         shown.contains(&second) && !shown.contains(&first),
         "{shown}"
@@ -424,19 +425,19 @@ fn a_late_delivery_of_a_closure_cancels_nothing() {
     assert_eq!(bot.hears("pull_request", &pushed("closed", &head)), 202);
     // GitHub is asked before the next comment is answered.
     bot.comment(&world, "alice", "OWNER", "@perfquilt status");
-    eventually("no answer", || world.github.said(7, "Running"));
+    eventually("no answer", || world.forge.said(7, "Running"));
     let status = bot.status();
     assert_eq!(status["open"][0]["state"], "running", "{status:#}");
     assert_eq!(status["past"], json!([]), "{status:#}");
     // One in time does.
-    world.github.state().of(7).open = false;
+    world.forge.state().of(7).open = false;
     let mut closed = pushed("closed", &head);
     closed["pull_request"]["updated_at"] = json!("2026-01-02T03:04:05Z");
     assert_eq!(bot.hears("pull_request", &closed), 202);
     let status = bot.until_done(1);
     assert_eq!(status["past"][0]["state"], "cancelled", "{status:#}");
     let words = "Cancelled: the pull request was closed";
-    eventually("nothing is said of it", || world.github.said(7, words));
+    eventually("nothing is said of it", || world.forge.said(7, words));
     assert_eq!(bot.stops(), Some(0));
 }
 
@@ -461,7 +462,7 @@ fn only_what_an_authorised_user_pushed_is_measured_without_a_command() {
     assert_eq!(bot.hears("pull_request", &by("synchronize", "alice")), 202);
     let status = bot.until_done(1);
     assert_eq!(status["past"][0]["state"], "done", "{status:#}");
-    assert_eq!(world.github.ours(7).len(), 1);
+    assert_eq!(world.forge.ours(7).len(), 1);
     assert_eq!(bot.stops(), Some(0));
 }
 
@@ -472,10 +473,10 @@ fn that_closing_ends_what_runs_is_told() {
     bot.until("it measures nothing", |status| {
         status["progress"].as_str().unwrap().contains("block")
     });
-    world.github.state().of(7).open = false;
+    world.forge.state().of(7).open = false;
     assert_eq!(bot.hears("pull_request", &pushed("closed", &head)), 202);
     eventually("nothing is said of it", || {
-        world.github.ours(7)[0].contains("Cancelled: the pull request was closed")
+        world.forge.ours(7)[0].contains("Cancelled: the pull request was closed")
     });
     assert_eq!(bot.stops(), Some(0));
     world.environment.wait_until_no_process_is_left();
@@ -485,14 +486,14 @@ fn that_closing_ends_what_runs_is_told() {
 fn an_answer_stays_until_the_next() {
     let world = World::new("");
     let head = world.commit(SERIES);
-    world.github.opens(7, &head);
+    world.forge.opens(7, &head);
     let mut bot = world.serve();
     for command in ["help", "status", "rnu"] {
         bot.comment(&world, "alice", "OWNER", &format!("@perfquilt {command}"));
     }
-    eventually("no answer", || world.github.said(7, "Not understood"));
+    eventually("no answer", || world.forge.said(7, "Not understood"));
     assert_eq!(bot.stops(), Some(0));
-    let mut state = world.github.state();
+    let mut state = world.forge.state();
     let mut comments = state.of(7).comments.iter();
     let ours = comments.find(|comment| comment.author == LOGIN).unwrap();
     let help = |body: &String| body.contains("`@perfquilt status`");
@@ -503,15 +504,15 @@ fn an_answer_stays_until_the_next() {
 fn what_is_asked_is_answered_where_reactions_are_refused() {
     let world = World::new("");
     let head = world.commit(SERIES);
-    world.github.opens(7, &head);
+    world.forge.opens(7, &head);
     let mut bot = world.serve();
     for _ in 0..9 {
         let refused = Fault::Refused(403, vec![], "Resource not accessible");
         let request = "POST /repos/acme/series/issues/comments";
-        world.github.fault(request, refused);
+        world.forge.fault(request, refused);
     }
     bot.comment(&world, "alice", "OWNER", "@perfquilt help");
-    eventually("no help", || world.github.said(7, "`@perfquilt status`"));
+    eventually("no help", || world.forge.said(7, "`@perfquilt status`"));
     assert_eq!(bot.stops(), Some(0));
 }
 
@@ -525,8 +526,8 @@ fn what_github_has_no_time_for_is_put_off() {
             .any(|job| job["head"] == head.as_str())
     });
     eventually("no answer", || {
-        world.github.conversation(7).contains(":rocket:")
-            && world.github.said(7, "Waiting: 1 job before it")
+        world.forge.conversation(7).contains(":rocket:")
+            && world.forge.said(7, "Waiting: 1 job before it")
     });
     // Of whoever does the job, and of whoever tells of it.
     for _ in 0..2 {
@@ -536,9 +537,7 @@ fn what_github_has_no_time_for_is_put_off() {
             ("x-ratelimit-reset", (784_111_777 + 3000).to_string()),
         ];
         let refused = Fault::Refused(403, headers, "API rate limit exceeded");
-        world
-            .github
-            .fault("GET /repos/acme/series/pulls/7", refused);
+        world.forge.fault("GET /repos/acme/series/pulls/7", refused);
     }
     bot.asked(&world, 8, ("alice", "OWNER"), "@perfquilt cancel");
     let status = bot.until("it is not put off", |status| {
@@ -548,7 +547,7 @@ fn what_github_has_no_time_for_is_put_off() {
     assert_eq!(status["open"][0]["state"], "waiting", "{status:#}");
     assert_eq!(status["past"].as_array().unwrap().len(), 1);
     let words = "Waiting: a request to GitHub failed; the bot will retry.";
-    eventually("nothing is said of it", || world.github.said(7, words));
+    eventually("nothing is said of it", || world.forge.said(7, words));
     assert_eq!(bot.stops(), Some(0));
 }
 
@@ -579,7 +578,7 @@ fn a_signal_ends_the_bot_whatever_it_does() {
     let remote = format!("git://{}/series.git", server.local_addr().unwrap());
     let world = World::new("");
     let head = world.commit(SERIES);
-    world.github.opens(7, &head);
+    world.forge.opens(7, &head);
     let own = world.repository.display().to_string();
     world
         .environment
@@ -606,7 +605,7 @@ fn silent_connections_make_room() {
 fn a_remote_that_does_not_answer_is_told_at_once() {
     let world = World::new("");
     let head = world.commit(SERIES);
-    world.github.opens(7, &head);
+    world.forge.opens(7, &head);
     std::fs::remove_dir_all(&world.repository).unwrap();
     let mut bot = world.serve();
     let said = |bot: &world::Serving, words: &str| {
@@ -650,7 +649,7 @@ fn what_the_machine_refuses_is_an_error() {
         }
         command
             .env("GITHUB_TOKEN", TOKEN)
-            .env("GITHUB_API_URL", world.github.uri())
+            .env("GITHUB_API_URL", world.forge.uri())
             .env("PERFQUILT_WEBHOOK_SECRET", SECRET);
         let output = command.output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -728,9 +727,24 @@ fn what_is_not_configured_is_told() {
         said.contains("16 characters") && !said.contains(TOKEN),
         "{said}"
     );
+    let (file, secret) = (
+        "bench-config/perfquilt.toml",
+        ("PERFQUILT_WEBHOOK_SECRET", SECRET),
+    );
     world
         .environment
-        .replace("bench-config/perfquilt.toml", "acme/series", "acme");
+        .replace(file, "[bot]\n", "[bot]\nforge = \"sourcehut\"\n");
+    let (code, said) = serve(&[secret]);
+    assert_eq!(code, Some(2));
+    assert!(
+        said.contains("`sourcehut`") && said.contains("`gitlab`"),
+        "{said}"
+    );
+    world.environment.replace(file, "sourcehut", "gitlab");
+    let (code, said) = serve(&[secret]);
+    assert_eq!(code, Some(2));
+    assert!(said.contains("GITLAB_TOKEN"), "{said}");
+    world.environment.replace(file, "acme/series", "acme");
     let (code, said) = serve(&[]);
     assert_eq!(code, Some(2));
     assert!(said.contains("perfquilt.toml:"), "{said}");

@@ -5,7 +5,7 @@ use std::fs;
 
 use super::world::{SECRET, World, commented, eventually, git, pushed};
 use crate::common::Mounted;
-use crate::github::TOKEN;
+use crate::forge::TOKEN;
 
 const UNTRUSTED: (&str, &str) = ("mallory", "NONE");
 
@@ -96,19 +96,19 @@ fn an_untrusted_author_reads_no_secret_and_changes_nothing_of_others() {
     assert_eq!(status["past"][0]["state"], "done", "{status:#}");
     for secret in ["a-secret-of-the-home", TOKEN, SECRET] {
         assert!(!found.contains(secret), "{secret}: {found}");
-        assert!(!world.github.ours(7)[0].contains(secret));
+        assert!(!world.forge.ours(7)[0].contains(secret));
     }
     assert!(!found.contains("acme/series"), "it read the queue: {found}");
     assert_eq!(fs::read(state.join("results.db")).unwrap(), results);
     let exists = |path: std::path::PathBuf| path.exists();
     assert!(!exists(cache.join("builds/x")) && !exists(cache.join("x")) && !exists(home.join("x")));
     let words = "Measured from code that nobody has approved";
-    assert!(world.github.ours(7)[0].contains(words));
+    assert!(world.forge.ours(7)[0].contains(words));
     // What the bot built before was used, and is as it was: the whole of it counts for the next run.
     assert!(
-        world.github.ours(7)[0].contains("## "),
+        world.forge.ours(7)[0].contains("## "),
         "{:?}",
-        world.github.ours(7)
+        world.forge.ours(7)
     );
     let again = environment.run(&["run", "--point", "0", "--point", "1"]);
     assert_eq!(again.code, Some(0), "{}", again.stderr);
@@ -134,7 +134,7 @@ fn what_uses_too_much_is_ended_and_told() {
     bot.asked(&world, 7, UNTRUSTED, "@perfquilt run");
     let status = bot.until_done(1);
     assert_eq!(status["past"][0]["state"], "done", "{status:#}");
-    let told = &world.github.ours(7)[0];
+    let told = &world.forge.ours(7)[0];
     let root = rustix::process::geteuid().is_root();
     assert!(!root || told.contains("more than 150 processes"), "{told}");
     assert!(told.contains("❌"), "{told}");
@@ -148,7 +148,7 @@ fn what_uses_too_much_is_ended_and_told() {
 fn opens_with(world: &World, number: u64, patch: &str) {
     let name = "0001-hostile.patch";
     let head = world.commit_to(number, &format!("{name}\n"), &[(name, patch)]);
-    world.github.opens(number, &head);
+    world.forge.opens(number, &head);
 }
 
 /// A patch whose build does `script`, a line of a shell.
@@ -202,10 +202,10 @@ fn a_job_without_a_readable_result_fails_with_a_comment() {
     let status = bot.until_done(1);
     assert_eq!(status["past"][0]["state"], "failed", "{status:#}");
     let words = "the job ended without a readable result";
-    eventually("nobody is told", || world.github.said(7, words));
+    eventually("nobody is told", || world.forge.said(7, words));
     bot.asked(&world, 8, ("alice", "OWNER"), "@perfquilt run");
     bot.until_done(2);
-    assert!(world.github.said(8, "x.c:3: error: bad"));
+    assert!(world.forge.said(8, "x.c:3: error: bad"));
     let root = world
         .environment
         .workspace()
@@ -214,7 +214,7 @@ fn a_job_without_a_readable_result_fails_with_a_comment() {
         .display()
         .to_string();
     for number in [7, 8] {
-        let told = world.github.ours(number).concat();
+        let told = world.forge.ours(number).concat();
         assert!(told.contains("❌") && !told.contains(&root), "{told}");
     }
     assert_eq!(bot.stops(), Some(0));
@@ -251,7 +251,7 @@ fn a_full_disk_of_the_queue_fails_a_job_and_delays_no_delivery() {
     }
     let world = World::new("sandbox = \"off\"");
     let head = world.commit(super::SERIES);
-    world.github.opens(7, &head);
+    world.forge.opens(7, &head);
     let folder = world.environment.workspace().join(".perfquilt/bot");
     let Some(mounted) = Mounted::in_memory(&folder, 16) else {
         return;
@@ -270,7 +270,7 @@ fn a_full_disk_of_the_queue_fails_a_job_and_delays_no_delivery() {
         said.iter()
             .any(|line| line.contains("job 1: failed") && line.contains("No space left"))
     });
-    eventually("nobody is told", || world.github.said(7, "The job failed"));
+    eventually("nobody is told", || world.forge.said(7, "The job failed"));
     // Deliveries are stored all the same, in the room that the queue has reserved.
     for _ in 0..200 {
         assert_eq!(
@@ -321,12 +321,12 @@ fn a_flood_of_the_disk_reaches_neither_queue_nor_results() {
     );
     flood(10, 3, "head -c 200000000 /dev/zero > flood");
     let head = world.commit(super::SERIES);
-    world.github.opens(7, &head);
+    world.forge.opens(7, &head);
     let mut bot = world.serve();
     for (done, number) in [8, 9, 10].into_iter().enumerate() {
         bot.asked(&world, number, ("alice", "OWNER"), "@perfquilt run");
         bot.until_done(done + 1);
-        let told = world.github.ours(number).concat();
+        let told = world.forge.ours(number).concat();
         assert!(told.contains("❌"), "{told}");
         // Whoever writes next meets the full disk: the server's build, or perfquilt's own files of the job.
         let words = ["on the disk", "No space left", "the disk is full"];
@@ -339,7 +339,7 @@ fn a_flood_of_the_disk_reaches_neither_queue_nor_results() {
     bot.asked(&world, 7, ("alice", "OWNER"), "@perfquilt run");
     let status = bot.until_done(4);
     assert_eq!(status["past"][0]["state"], "done", "{status:#}");
-    let told = world.github.ours(7).concat();
+    let told = world.forge.ours(7).concat();
     assert!(!told.contains("❌"), "{told}");
     assert_eq!(bot.stops(), Some(0));
     drop(mounted);
@@ -350,14 +350,14 @@ fn what_steers_a_build_is_approved_first() {
     let world = World::new("");
     let series = "0001-build.patch\n0001-fewer-rounds.patch\n";
     let head = world.commit_to(7, series, &[("0001-build.patch", BUILD)]);
-    world.github.opens(7, &head);
+    world.forge.opens(7, &head);
     let mut bot = world.serve();
     bot.asked(&world, 7, UNTRUSTED, "@perfquilt run");
     let held = |status: &serde_json::Value| status["open"][0]["state"] == "held";
     bot.until("it is not held", held);
     let command = format!("`@perfquilt approve {head}`");
     eventually("nobody is told", || {
-        let told = world.github.ours(7).concat();
+        let told = world.forge.ours(7).concat();
         told.contains(&command) && told.contains("- `Makefile`") && !told.contains("work.h")
     });
     // Not by the author, not another commit, not a part of the id.
@@ -367,7 +367,7 @@ fn what_steers_a_build_is_approved_first() {
     bot.comment(&world, "alice", "OWNER", &other);
     bot.comment(&world, "alice", "OWNER", &approve[..approve.len() - 1]);
     eventually("no answers", || {
-        let said = world.github.conversation(7);
+        let said = world.forge.conversation(7);
         said.matches(":confused:").count() == 2 && said.contains(":-1:")
     });
     assert!(held(&bot.status()));
@@ -377,7 +377,7 @@ fn what_steers_a_build_is_approved_first() {
         &format!("# again\n{series}"),
         &[("0001-build.patch", BUILD)],
     );
-    world.github.pushes(7, &newer);
+    world.forge.pushes(7, &newer);
     let mut push = pushed("synchronize", &newer);
     push["before"] = head.as_str().into();
     push["pull_request"]["user"] = super::user("mallory");
@@ -386,7 +386,7 @@ fn what_steers_a_build_is_approved_first() {
     bot.hears("pull_request", &push);
     bot.comment(&world, "alice", "OWNER", &approve);
     eventually("no answer", || {
-        world.github.conversation(7).matches(":confused:").count() == 3
+        world.forge.conversation(7).matches(":confused:").count() == 3
     });
     bot.asked(&world, 7, UNTRUSTED, "@perfquilt run");
     bot.until("it is not held", held);
@@ -402,9 +402,9 @@ fn what_steers_a_build_is_approved_first() {
     });
     assert_eq!(status["open"], serde_json::json!([]), "{status:#}");
     eventually("no result", || {
-        world.github.ours(7)[0].contains("`0001-build.patch`")
+        world.forge.ours(7)[0].contains("`0001-build.patch`")
     });
-    assert!(!world.github.ours(7)[0].contains("nobody has approved"));
+    assert!(!world.forge.ours(7)[0].contains("nobody has approved"));
     // What is approved needs no second approval, and whoever may command needs none.
     bot.asked(&world, 7, UNTRUSTED, "@perfquilt run 0002");
     bot.asked(&world, 7, ("alice", "OWNER"), "@perfquilt run 0001");
@@ -422,9 +422,9 @@ fn an_approval_is_of_one_commit_however_deliveries_race() {
     let series = "0001-build.patch\n";
     let commit = |series: &str| world.commit_to(7, series, &[("0001-build.patch", BUILD)]);
     let read = commit(series);
-    world.github.opens(7, &read);
+    world.forge.opens(7, &read);
     let other = world.commit_to(8, super::SERIES, &[]);
-    world.github.opens(8, &other);
+    world.forge.opens(8, &other);
     let mut bot = world.serve();
     let state = |status: &serde_json::Value, number: u64| {
         let open = status["open"].as_array().unwrap().iter();
@@ -444,7 +444,7 @@ fn an_approval_is_of_one_commit_however_deliveries_race() {
     bot.comment(&world, "alice", "OWNER", &approve);
     bot.comment(&world, "bob", "MEMBER", &approve);
     eventually("no answers", || {
-        let said = world.github.conversation(7);
+        let said = world.forge.conversation(7);
         said.contains(":confused:") && said.matches(":rocket:").count() == 2
     });
     let status = bot.status();
@@ -452,7 +452,7 @@ fn an_approval_is_of_one_commit_however_deliveries_race() {
     assert!(is(7, "waiting")(&status), "{status:#}");
     // Another commit is pushed before the approved job starts, and the delivery is late.
     let newer = commit(&format!("# more\n{series}"));
-    world.github.pushes(7, &newer);
+    world.forge.pushes(7, &newer);
     bot.asked(&world, 8, ("alice", "OWNER"), "@perfquilt cancel");
     let status = bot.until_done(2);
     let ended = status["past"].as_array().unwrap();
@@ -469,13 +469,13 @@ fn an_approval_is_of_one_commit_however_deliveries_race() {
     assert!(is(7, "held")(&bot.status()));
     bot.comment(&world, "alice", "OWNER", &approve);
     eventually("no answer", || {
-        world.github.conversation(7).matches(":confused:").count() == 2
+        world.forge.conversation(7).matches(":confused:").count() == 2
     });
     assert!(is(7, "held")(&bot.status()));
     // The approved commit comes back: somebody approves it again.
     let back = ["--git-dir=.", "update-ref", "refs/pull/7/head", &read];
     git(&world.repository, &back);
-    world.github.pushes(7, &read);
+    world.forge.pushes(7, &read);
     let mut push = pushed("synchronize", &read);
     push["before"] = newer.as_str().into();
     push["sender"] = super::user("mallory");
@@ -491,7 +491,7 @@ fn nobody_approves_the_own_changes() {
     let world = World::new("approval = \"everybody\"");
     let series = "0001-build.patch\n";
     let head = world.commit_to(7, series, &[("0001-build.patch", BUILD)]);
-    world.github.opens(7, &head);
+    world.forge.opens(7, &head);
     let mut bot = world.serve();
     let held = |status: &serde_json::Value| status["open"][0]["state"] == "held";
     bot.asked(&world, 7, ("alice", "OWNER"), "@perfquilt run");
@@ -500,9 +500,9 @@ fn nobody_approves_the_own_changes() {
     // GitHub's logins have no case.
     bot.asked(&world, 7, ("Alice", "OWNER"), &approve);
     eventually("no answer", || {
-        world.github.conversation(7).contains(":-1:")
+        world.forge.conversation(7).contains(":-1:")
             && world
-                .github
+                .forge
                 .said(7, "somebody else than the author approves the changes")
     });
     assert!(held(&bot.status()));
@@ -523,7 +523,7 @@ fn the_bot_judges_the_series_that_the_job_reads() {
     let world = World::new("");
     let series = "0001-build.patch\n";
     let head = world.commit_to(7, series, &[("0001-build.patch", BUILD)]);
-    world.github.opens(7, &head);
+    world.forge.opens(7, &head);
     // What quilt in the bot's own tree reads, which no job does.
     fs::create_dir(world.environment.workspace().join(".pc")).unwrap();
     let noted = ".pc/.quilt_series";
@@ -534,7 +534,7 @@ fn the_bot_judges_the_series_that_the_job_reads() {
         status["open"][0]["state"] == "held"
     });
     let build = "- `Makefile`";
-    eventually("nobody is told", || world.github.said(7, build));
+    eventually("nobody is told", || world.forge.said(7, build));
     assert_eq!(bot.stops(), Some(0));
 }
 
@@ -547,12 +547,12 @@ fn a_series_that_the_bot_cannot_read_is_not_run() {
         ("0002-broken.patch", "no diff\n"),
     ];
     let head = world.commit_to(7, series, &patches);
-    world.github.opens(7, &head);
+    world.forge.opens(7, &head);
     let mut bot = world.serve();
     bot.asked(&world, 7, UNTRUSTED, "@perfquilt run");
     let status = bot.until_done(1);
     assert_eq!(status["past"][0]["state"], "done", "{status:#}");
-    let told = &world.github.ours(7)[0];
+    let told = &world.forge.ours(7)[0];
     assert!(told.contains("no diff in this file"), "{told}");
     // Nothing of it is left, and nothing was built.
     eventually("its area stays", || world.areas().is_empty());
@@ -568,8 +568,8 @@ fn code_that_was_pushed_after_the_command_is_not_run() {
     environment.replace(file, "blocks = 5", "blocks = 400");
     let first = world.commit_to(8, super::SERIES, &[]);
     let seen = world.commit_to(7, super::SERIES, &[]);
-    world.github.opens(8, &first);
-    world.github.opens(7, &seen);
+    world.forge.opens(8, &first);
+    world.forge.opens(7, &seen);
     let mut bot = world.serve();
     bot.asked(&world, 8, ("alice", "OWNER"), "@perfquilt run");
     bot.until("it measures nothing", |status| {
@@ -577,18 +577,18 @@ fn code_that_was_pushed_after_the_command_is_not_run() {
     });
     bot.asked(&world, 7, UNTRUSTED, "@perfquilt run");
     eventually("no answer", || {
-        world.github.conversation(7).contains(":rocket:")
+        world.forge.conversation(7).contains(":rocket:")
     });
     // The delivery about this push is lost.
     let newer = world.commit_to(7, &format!("# more\n{}", super::SERIES), &[]);
-    world.github.pushes(7, &newer);
+    world.forge.pushes(7, &newer);
     bot.asked(&world, 8, ("alice", "OWNER"), "@perfquilt cancel");
     let status = bot.until_done(2);
     let ended = status["past"].as_array().unwrap();
     let theirs = ended.iter().find(|job| job["number"] == 7).unwrap();
     assert_eq!(theirs["state"], "cancelled", "{status:#}");
     let words = "Cancelled: the pull request has a newer commit.";
-    eventually("nobody is told", || world.github.said(7, words));
+    eventually("nobody is told", || world.forge.said(7, words));
     assert_eq!(bot.stops(), Some(0));
 }
 
@@ -596,14 +596,14 @@ fn code_that_was_pushed_after_the_command_is_not_run() {
 fn without_a_sandbox_untrusted_authors_are_not_run() {
     let world = World::new("sandbox = \"off\"");
     let head = world.commit(super::SERIES);
-    world.github.opens(7, &head);
+    world.forge.opens(7, &head);
     let mut bot = world.serve();
     bot.asked(&world, 7, UNTRUSTED, "@perfquilt run");
     let status = bot.until_done(1);
     assert_eq!(status["past"][0]["state"], "cancelled", "{status:#}");
     let words = "Cancelled: the author is not among those whose code is run here without a sandbox";
     eventually("nobody is told", || {
-        world.github.ours(7).concat().contains(words)
+        world.forge.ours(7).concat().contains(words)
     });
     assert!(!world.environment.cache().join("builds").exists());
     // The configuration may say otherwise.
@@ -613,7 +613,7 @@ fn without_a_sandbox_untrusted_authors_are_not_run() {
         .environment
         .replace(file, "\"off\"", "\"off\"\nrun_untrusted = \"unsandboxed\"");
     let mut bot = world.serve();
-    let id = world.github.says(7, "alice", "@perfquilt run");
+    let id = world.forge.says(7, "alice", "@perfquilt run");
     let mut payload = commented(id, "alice", "OWNER", "@perfquilt run");
     payload["issue"]["user"] = super::user("mallory");
     payload["issue"]["author_association"] = "NONE".into();
@@ -630,12 +630,12 @@ fn a_bisection_is_answered_in_the_comment() {
                   static unsigned work(unsigned state)\n {\n";
     let series = "0003-thorough.patch\n";
     let head = world.commit_to(7, series, &[("0003-thorough.patch", slower)]);
-    world.github.opens(7, &head);
+    world.forge.opens(7, &head);
     let mut bot = world.serve();
     bot.asked(&world, 7, UNTRUSTED, "@perfquilt bisect reqeusts");
     eventually("no answer", || {
         world
-            .github
+            .forge
             .ours(7)
             .concat()
             .contains("no such workload; there are `requests`")
@@ -643,7 +643,7 @@ fn a_bisection_is_answered_in_the_comment() {
     bot.asked(&world, 7, UNTRUSTED, "@perfquilt bisect requests");
     let status = bot.until_done(1);
     assert_eq!(status["past"][0]["state"], "done", "{status:#}");
-    let told = world.github.ours(7)[0].clone();
+    let told = world.forge.ours(7)[0].clone();
     assert!(
         told.contains("The bisection found what changes the workload"),
         "{told}"
@@ -655,7 +655,7 @@ fn a_bisection_is_answered_in_the_comment() {
     // It stays beside what is measured of the same commit.
     bot.asked(&world, 7, UNTRUSTED, "@perfquilt run");
     bot.until_done(2);
-    let told = world.github.ours(7)[0].clone();
+    let told = world.forge.ours(7)[0].clone();
     assert!(
         told.contains("requests") && told.contains("The path taken"),
         "{told}"
@@ -751,12 +751,12 @@ fn what_a_job_leaves_is_used_by_no_other() {
     eventually("its area stays", || world.areas().is_empty());
     // Another commit of the same pull request, then the same commit again.
     let head = world.commit(super::SERIES);
-    world.github.pushes(7, &head);
+    world.forge.pushes(7, &head);
     for jobs in [2, 3] {
         bot.asked(&world, 7, ("alice", "OWNER"), "@perfquilt run");
         let status = bot.until_done(jobs);
         assert_eq!(status["past"][0]["state"], "done", "{status:#}");
-        let told = world.github.ours(7).concat();
+        let told = world.forge.ours(7).concat();
         assert!(!told.contains("❌") && !told.contains("eused"), "{told}");
     }
     assert_eq!(bot.stops(), Some(0));
@@ -846,7 +846,7 @@ fn a_server_reaches_no_other_of_its_job() {
     assert!(found.contains("tried\n"), "{found}");
     let status = bot.until_done(1);
     assert_eq!(status["past"][0]["state"], "done", "{status:#}");
-    assert!(!world.github.ours(7)[0].contains("❌"));
+    assert!(!world.forge.ours(7)[0].contains("❌"));
     assert_eq!(bot.stops(), Some(0));
 }
 
@@ -857,7 +857,7 @@ fn a_large_outcome_delays_no_other_comment() {
     let world = World::new("");
     for number in [7, 8] {
         let head = world.commit_to(number, super::SERIES, &[]);
-        world.github.opens(number, &head);
+        world.forge.opens(number, &head);
     }
     let outcome = world
         .environment
@@ -899,16 +899,13 @@ fn a_large_outcome_delays_no_other_comment() {
     for number in [7, 8] {
         bot.asked(&world, number, ("alice", "OWNER"), "@perfquilt status");
     }
-    eventually("nothing is said", || world.github.said(8, "No job runs"));
+    eventually("nothing is said", || world.forge.said(8, "No job runs"));
     let other = asked.elapsed();
-    assert!(
-        world.github.ours(7).is_empty(),
-        "it is not large: {other:?}"
-    );
+    assert!(world.forge.ours(7).is_empty(), "it is not large: {other:?}");
     // The promise is two seconds; the machine of a test may do other things.
     assert!(other < std::time::Duration::from_secs(8), "{other:?}");
     let until = std::time::Instant::now() + std::time::Duration::from_secs(300);
-    while world.github.ours(7).is_empty() {
+    while world.forge.ours(7).is_empty() {
         assert!(std::time::Instant::now() < until);
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
@@ -916,7 +913,7 @@ fn a_large_outcome_delays_no_other_comment() {
         "the other comment after {other:?}, its own after {:?}",
         asked.elapsed()
     );
-    assert!(world.github.said(7, "No job runs"));
+    assert!(world.forge.said(7, "No job runs"));
     assert_eq!(bot.stops(), Some(0));
 }
 
@@ -962,7 +959,7 @@ fn damage_of_an_area_leads_to_a_new_one() {
         run(&damage.replace('@', area.to_str().unwrap()));
         let mut bot = world.serve();
         let status = bot.until_done(jobs);
-        let sound = |number: u64| !world.github.ours(number).concat().contains("❌");
+        let sound = |number: u64| !world.forge.ours(number).concat().contains("❌");
         println!("{damage}: {}", status["past"][0]["result"]);
         if status["past"][0]["state"] == "done" && sound(number) {
             resumed += 1;
@@ -972,7 +969,7 @@ fn damage_of_an_area_leads_to_a_new_one() {
             bot.asked(&world, number, ("alice", "OWNER"), "@perfquilt run");
             let status = bot.until_done(jobs);
             assert_eq!(status["past"][0]["state"], "done", "{damage}: {status:#}");
-            assert!(sound(number), "{damage}: {:?}", world.github.ours(number));
+            assert!(sound(number), "{damage}: {:?}", world.forge.ours(number));
         }
         assert_eq!(bot.stops(), Some(0));
         run(&format!("chattr -R -i {}", area.display()));
@@ -999,12 +996,12 @@ fn objects_of_a_pull_request_are_limited_and_go_with_its_job() {
         fs::write(folder.join(format!("data-{file}")), content).unwrap();
     }
     let head = world.push(&folder, 7);
-    world.github.opens(7, &head);
+    world.forge.opens(7, &head);
     let mut bot = world.serve();
     bot.asked(&world, 7, ("alice", "OWNER"), "@perfquilt run");
     let status = bot.until_done(1);
     assert_eq!(status["past"][0]["state"], "done", "{status:#}");
-    let told = world.github.ours(7).concat();
+    let told = world.forge.ours(7).concat();
     assert!(
         told.contains("MiB of objects, unpacked; the limit is 20 MiB"),
         "{told}"
@@ -1012,11 +1009,11 @@ fn objects_of_a_pull_request_are_limited_and_go_with_its_job() {
     assert!(told.contains(&head), "{told}");
     eventually("its area stays", || world.areas().is_empty());
     let head = world.commit(super::SERIES);
-    world.github.pushes(7, &head);
+    world.forge.pushes(7, &head);
     bot.asked(&world, 7, ("alice", "OWNER"), "@perfquilt run");
     let status = bot.until_done(2);
     assert_eq!(status["past"][0]["state"], "done", "{status:#}");
-    assert!(!world.github.ours(7).concat().contains("❌"));
+    assert!(!world.forge.ours(7).concat().contains("❌"));
     assert!(
         !world
             .environment

@@ -1,4 +1,4 @@
-//! A bot, the repository of its pull requests, and a GitHub.
+//! A bot, the repository of its pull requests, and a forge.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::common::TestEnvironment;
-use crate::github::{GitHub, TOKEN};
+use crate::forge::{Dialect, MockForge, TOKEN};
 pub use perfquilt_testkit::commit_all;
 
 pub const SECRET: &str = "0123456789abcdef0123456789abcdef";
@@ -20,15 +20,20 @@ pub fn git(folder: &Path, args: &[&str]) -> String {
     perfquilt_testkit::git(folder, args).trim().to_owned()
 }
 
-/// A workspace with a bot, the repository of its pull requests, and a GitHub.
+/// A workspace with a bot, the repository of its pull requests, and a forge.
 pub struct World {
     pub environment: TestEnvironment,
-    pub github: GitHub,
+    pub forge: MockForge,
     pub repository: PathBuf,
 }
 
 impl World {
     pub fn new(config: &str) -> Self {
+        World::on(Dialect::GitHub, config)
+    }
+
+    /// As [`World::new`], on a forge with this interface.
+    pub fn on(dialect: Dialect, config: &str) -> Self {
         let environment = TestEnvironment::with_fixture("toy");
         let repository = environment.workspace().parent().unwrap().join("forge.git");
         let file = environment.workspace().join("bench-config/perfquilt.toml");
@@ -36,17 +41,21 @@ impl World {
         let remote = repository.display();
         let bot =
             format!("\n[bot]\nrepository = \"acme/series\"\nremote = \"{remote}\"\n{config}\n");
+        let bot = match dialect {
+            Dialect::GitHub => bot,
+            other => format!("{bot}forge = \"{}\"\n", other.kind().name),
+        };
         std::fs::write(file, text + &bot).unwrap();
         git(
             Path::new("/"),
             &["init", "--quiet", "--bare", repository.to_str().unwrap()],
         );
-        let github = GitHub::start();
+        let forge = MockForge::of(dialect);
         // The bots here post with a user's token, of which GitHub takes no check runs.
-        github.state().rights.checks = false;
+        forge.state().rights.checks = dialect != Dialect::GitHub;
         World {
             environment,
-            github,
+            forge,
             repository,
         }
     }
@@ -98,7 +107,11 @@ impl World {
     /// Commits what is in the folder and pushes it as the last commit of pull request `number`.
     pub fn push(&self, folder: &Path, number: u64) -> String {
         commit_all(folder, "x");
-        let head = format!("HEAD:refs/pull/{number}/head");
+        let refs = match self.forge.dialect {
+            Dialect::GitLab => "merge-requests",
+            _ => "pull",
+        };
+        let head = format!("HEAD:refs/{refs}/{number}/head");
         let repository = self.repository.to_str().unwrap();
         git(folder, &["push", "--quiet", "--force", repository, &head]);
         git(folder, &["rev-parse", "HEAD"])
@@ -110,12 +123,13 @@ impl World {
 
     /// As [`World::serve`], with these environment variables besides.
     pub fn serve_with(&self, variables: &[(&str, &str)]) -> Serving {
+        let variable = self.forge.dialect.kind().name.to_uppercase();
         let mut command = self
             .environment
             .command(&["bot", "serve", "--listen", "127.0.0.1:0"]);
         command
-            .env("GITHUB_TOKEN", TOKEN)
-            .env("GITHUB_API_URL", self.github.uri())
+            .env(format!("{variable}_TOKEN"), TOKEN)
+            .env(format!("{variable}_API_URL"), self.forge.uri())
             .env("PERFQUILT_WEBHOOK_SECRET", SECRET)
             .envs(variables.iter().copied())
             .stdout(Stdio::null())
@@ -188,13 +202,13 @@ impl Serving {
 
     /// Somebody comments on pull request 7, and GitHub says so.
     pub fn comment(&mut self, world: &World, author: &str, association: &str, body: &str) -> u16 {
-        let id = world.github.says(7, author, body);
+        let id = world.forge.says(7, author, body);
         self.hears("issue_comment", &commented(id, author, association, body))
     }
 
     /// An owner of the repository comments on pull request `number` of `author`.
     pub fn asked(&mut self, world: &World, number: u64, author: (&str, &str), body: &str) -> u16 {
-        let id = world.github.says(number, "alice", body);
+        let id = world.forge.says(number, "alice", body);
         let mut payload = commented(id, "alice", "OWNER", body);
         payload["issue"]["number"] = json!(number);
         payload["issue"]["user"] = user(author.0);

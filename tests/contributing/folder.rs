@@ -2,9 +2,8 @@
 
 use std::path::PathBuf;
 
-use super::{CommentUpdate, Forge, PostResult, Publication, PullRequest, Repository, Target};
+use super::{CreatedComment, Forge, ForgeComment, PullRequest, Repository, Target};
 use perfquilt_model::error::{Error, Result};
-use perfquilt_model::progress::Progress;
 
 /// A folder with the comments of a repository's pull requests.
 pub struct Folder {
@@ -14,13 +13,32 @@ pub struct Folder {
     pub path: PathBuf,
 }
 
+impl Folder {
+    fn file(&self, number: u64, id: u64) -> PathBuf {
+        self.path.join(format!("{number}-{id}.md"))
+    }
+
+    fn write(&self, number: u64, id: u64, body: &str) -> Result<()> {
+        let file = self.file(number, id);
+        std::fs::write(&file, body).map_err(|e| Error::io("write", &file, &e))
+    }
+}
+
 impl Forge for Folder {
     fn repository(&self) -> &Repository {
         &self.repository
     }
 
+    fn git_url(&self) -> String {
+        self.path.display().to_string()
+    }
+
     fn max_comment_bytes(&self) -> usize {
         1 << 20
+    }
+
+    fn login(&self) -> Result<String> {
+        Ok("me".to_owned())
     }
 
     fn find(&self, target: &Target) -> Result<PullRequest> {
@@ -32,39 +50,46 @@ impl Forge for Folder {
             head,
             base: String::new(),
             branch: String::new(),
+            reference: String::new(),
             open: true,
         })
     }
 
-    fn publish(
-        &self,
-        publication: &Publication<'_>,
-        _progress: &dyn Progress,
-    ) -> Result<PostResult> {
-        let number = publication.pull_request.number;
-        let posting = publication.posting;
-        // One file a comment id, so that posting again replaces the comment.
-        let file = self.path.join(format!("{number}-{}.md", posting.id));
-        let action = if file.exists() { "updated" } else { "created" };
-        let comment = publication.comment;
-        std::fs::write(&file, &comment.body).map_err(|e| Error::io("write", &file, &e))?;
-        Ok(PostResult {
-            number,
-            head: publication.head.to_owned(),
-            title: comment.title.clone(),
-            status: comment.status.to_string(),
-            conclusion: posting.conclusion(comment.status).name(),
-            comment: CommentUpdate {
-                url: file.display().to_string(),
-                action,
-                removed: 0,
-            },
-            check_run: None,
-            label: None,
-        })
+    fn comments(&self, number: u64) -> Result<Vec<ForgeComment>> {
+        let all = (1..).map(|id| self.comment(number, id));
+        all.map_while(Result::transpose).collect()
     }
 
-    fn react(&self, _comment: u64, _reaction: &str) -> Result<()> {
+    fn comment(&self, number: u64, id: u64) -> Result<Option<ForgeComment>> {
+        let file = self.file(number, id);
+        let found = std::fs::read_to_string(&file).ok();
+        Ok(found.map(|body| ForgeComment {
+            id,
+            author: Some("me".to_owned()),
+            body,
+            url: file.display().to_string(),
+        }))
+    }
+
+    fn create_comment(&self, number: u64, body: &str, _attempt: u32) -> Result<CreatedComment> {
+        let id = self.comments(number)?.len() as u64 + 1;
+        self.write(number, id, body)?;
+        let written = self.comment(number, id)?;
+        written
+            .map(CreatedComment::Done)
+            .ok_or_else(|| Error::forge_refused("the file is gone"))
+    }
+
+    fn update_comment(&self, number: u64, id: u64, body: &str) -> Result<bool> {
+        self.write(number, id, body)?;
+        Ok(true)
+    }
+
+    fn delete_comment(&self, number: u64, id: u64) -> Result<bool> {
+        Ok(std::fs::remove_file(self.file(number, id)).is_ok())
+    }
+
+    fn react(&self, _number: u64, _comment: u64, _reaction: &str) -> Result<()> {
         Ok(())
     }
 }

@@ -2,6 +2,7 @@
 
 const MEASURE: &str = include_str!("../../ci/github/measure.yml");
 const POST: &str = include_str!("../../ci/github/post.yml");
+const FORGEJO: &str = include_str!("../../ci/forgejo/perfquilt.yml");
 
 /// Returns the lines of `workflow` without comments.
 fn lines(workflow: &str) -> Vec<&str> {
@@ -20,7 +21,7 @@ fn expressions(workflow: &str) -> Vec<&str> {
 
 #[test]
 fn nothing_of_a_pull_request_decides_what_runs() {
-    for workflow in [MEASURE, POST] {
+    for workflow in [MEASURE, POST, FORGEJO] {
         let lines = lines(workflow);
         // GitHub would take the file from the pull request.
         assert!(
@@ -28,7 +29,8 @@ fn nothing_of_a_pull_request_decides_what_runs() {
                 .iter()
                 .any(|line| line.trim_start().starts_with("pull_request:"))
         );
-        assert!(lines.contains(&"permissions: {}"));
+        // Forgejo knows no permissions.
+        assert!(workflow == FORGEJO || lines.contains(&"permissions: {}"));
         // Texts of a pull request are never pasted into a script.
         let indent = |line: &str| line.len() - line.trim_start().len();
         for (at, line) in lines.iter().enumerate() {
@@ -51,6 +53,7 @@ fn nothing_of_a_pull_request_decides_what_runs() {
                 "github.event.workflow_run.id",
                 "github.token",
                 "always()",
+                "always() && needs.measure.result != 'skipped' && needs.measure.result != 'cancelled'",
             ];
             assert!(known.contains(&expression), "{expression}");
         }
@@ -70,7 +73,11 @@ fn nothing_of_a_pull_request_decides_what_runs() {
     ] {
         assert!(theirs.contains(line), "{theirs}");
     }
-    assert!(MEASURE.contains("run --sandbox "));
+    assert!(MEASURE.contains("run --sandbox ") && FORGEJO.contains("run --sandbox "));
+    // The job that measures is given no token.
+    let (measures, posts) = FORGEJO.split_once("\n  post:\n").unwrap();
+    assert!(!measures.contains("github.token") && posts.contains("github.token"));
+    assert!(!posts.contains("checkout@"));
     // The poster checks out the default branch and nothing else.
     assert!(!POST.contains("ref:") && POST.contains("event == 'pull_request_target'"));
 }

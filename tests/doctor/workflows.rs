@@ -1,4 +1,4 @@
-//! The shell of every step of `ci/github/measure.yml` and `post.yml`, as a runner executes it, on workspaces fresh from
+//! The shell of every step of the workflows in `ci/`, as a runner executes it, on workspaces fresh from
 //! `init` and on this repository; what a step uses from elsewhere (checkouts, artifacts) is imitated.
 
 use std::fs;
@@ -11,6 +11,8 @@ use super::Machine;
 const MEASURE: &str = include_str!("../../ci/github/measure.yml");
 const POST: &str = include_str!("../../ci/github/post.yml");
 const ACTION: &str = include_str!("../../ci/github/action.yml");
+const FORGEJO: &str = include_str!("../../ci/forgejo/perfquilt.yml");
+const GITLAB: &str = include_str!("../../ci/gitlab/perfquilt.yml");
 
 /// The program of the runner: checks the arguments and the series with the real one, and leaves an outcome.
 const PROGRAM: &str = r#"
@@ -176,6 +178,110 @@ fn every_step_runs_on_a_fresh_workspace_and_on_this_repository() {
         // The series that was measured is the pull request's, with the link that quilt's relatives need.
         let link = fs::read_link(runner.path("pull-7/patches/series")).unwrap();
         assert_eq!(link, Path::new("../series"));
+    }
+}
+
+#[test]
+fn the_steps_of_forgejo_measure_and_post() {
+    let runner = Runner::new(fresh("redis").path());
+    runner.run(FORGEJO);
+    let calls = fs::read_to_string(runner.path("calls")).unwrap();
+    let calls: Vec<&str> = calls.lines().collect();
+    assert!(
+        calls[0].starts_with("-C pull-7 run --sandbox "),
+        "{calls:?}"
+    );
+    assert_eq!(calls[1..], ["post outcome --label perf"]);
+}
+
+/// The script of GitLab's measuring job, in a clone of the default branch, with merge request 7 from `change` and a hook
+/// about its commit, or about `other`.
+fn gitlab(change: fn(&Path), other: Option<&str>) -> (Output, Runner) {
+    let machine = Machine::with(&["bash", "sh", "git", "jq", "rm", "grep", "mkdir"]);
+    machine.script(
+        "perfquilt",
+        "test -e patches/series && mkdir outcome && echo \"$*\" >>../calls",
+    );
+    let runner = Runner { machine };
+    let workspace = fresh("redis");
+    let git = |folder: &Path, args: &[&str]| perfquilt_testkit::git(folder, args);
+    let origin = runner.path("origin");
+    copy(
+        workspace.path(),
+        &origin,
+        &["series", "patches", "bench-config"],
+    );
+    git(&origin, &["init", "--quiet", "."]);
+    perfquilt_testkit::commit_all(&origin, "default branch");
+    git(
+        runner.machine.path(),
+        &["clone", "--quiet", "origin", "clone"],
+    );
+    fs::write(origin.join("series"), "# the merge request's\n").unwrap();
+    fs::write(origin.join("bench-config/perfquilt.toml"), "hostile").unwrap();
+    change(&origin);
+    perfquilt_testkit::commit_all(&origin, "merge request");
+    git(
+        &origin,
+        &["update-ref", "refs/merge-requests/7/head", "HEAD"],
+    );
+    let head = git(&origin, &["rev-parse", "HEAD"]);
+    let head = other.unwrap_or(head.trim());
+    let hook = format!(
+        "{{\"object_attributes\": {{\"iid\": 7, \"last_commit\": {{\"id\": \"{head}\"}}}}}}"
+    );
+    let hook = runner.machine.file("hook.json", &hook);
+    let (_, script) = GITLAB.split_once("    - |\n").unwrap();
+    let script = script.lines().take_while(|line| line.starts_with("      "));
+    let script: String = script.map(|line| format!("{}\n", &line[6..])).collect();
+    let script = runner.machine.file("script.sh", &script);
+    // As a runner does: `set -eo pipefail`.
+    let output = Command::new("/usr/bin/bash")
+        .args(["--noprofile", "--norc", "-eo", "pipefail"])
+        .arg(script)
+        .env_clear()
+        .env("PATH", runner.path("bin"))
+        .env("HOME", runner.path("home"))
+        .env("TRIGGER_PAYLOAD", hook)
+        .current_dir(runner.path("clone"))
+        .output()
+        .unwrap();
+    (output, runner)
+}
+
+#[test]
+fn the_script_of_gitlab_measures_series_and_patches_of_the_commit_of_the_hook() {
+    let (output, runner) = gitlab(|_| {}, None);
+    assert!(output.status.success(), "{output:?}");
+    let calls = fs::read_to_string(runner.path("calls")).unwrap();
+    assert!(
+        calls.starts_with("run --sandbox --outcome outcome --head "),
+        "{calls}"
+    );
+    let series = fs::read_to_string(runner.path("clone/series")).unwrap();
+    assert_eq!(series, "# the merge request's\n");
+    let config = fs::read_to_string(runner.path("clone/bench-config/perfquilt.toml")).unwrap();
+    assert_ne!(config, "hostile");
+    type Change = fn(&Path);
+    let link: Change = |origin| symlink("/etc/passwd", origin.join("patches/a.patch")).unwrap();
+    let other: Change = |origin| {
+        fs::remove_file(origin.join("patches/series")).unwrap();
+        symlink("../../series", origin.join("patches/series")).unwrap();
+    };
+    let newer = "1".repeat(40);
+    for (change, hook, said) in [
+        (link, None, "patches/a.patch"),
+        (other, None, "patches/series"),
+        (|_: &Path| {}, Some(newer.as_str()), "newer commit"),
+        (|_: &Path| {}, Some("$(touch x)"), ""),
+    ] {
+        let (output, runner) = gitlab(change, hook);
+        assert!(!output.status.success(), "{said}: {output:?}");
+        assert!(
+            String::from_utf8_lossy(&output.stdout).contains(said),
+            "{output:?}"
+        );
+        assert!(!runner.path("calls").exists() && !runner.path("clone/x").exists());
     }
 }
 

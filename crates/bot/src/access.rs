@@ -16,23 +16,31 @@ pub enum Access {
 
 impl Access {
     /// Returns what the `commands` section of the configuration allows `author` to do.
-    pub fn of(commands: &Commands, author: Author<'_>) -> Self {
-        let is_bot = |login: &str| login.ends_with("[bot]");
-        if author.is_bot || author.login.is_some_and(is_bot) {
+    pub fn of(commands: &Commands, author: &Author) -> Self {
+        let login = author.login.as_deref().unwrap_or_default();
+        if author.is_bot || login.ends_with("[bot]") {
             return Access::Ignored;
         }
-        let Some(login) = author.login.filter(|login| !login.is_empty()) else {
+        if login.is_empty() {
             return Access::Denied;
-        };
-        let named = |user: &String| user.eq_ignore_ascii_case(login);
-        let association = Association::of(author.association);
+        }
+        let association = author.association.as_deref().and_then(Association::of);
         let belongs = association.is_some_and(|found| commands.associations.contains(&found));
-        if belongs || commands.users.iter().any(named) {
+        if belongs || is_named(commands, author) {
             Access::Allowed
         } else {
             Access::Denied
         }
     }
+}
+
+/// Returns whether the `commands` section of the configuration names `author`.
+pub(super) fn is_named(commands: &Commands, author: &Author) -> bool {
+    let is = |user: &String| {
+        let login = author.login.as_deref();
+        login.is_some_and(|login| user.eq_ignore_ascii_case(login))
+    };
+    commands.users.iter().any(is)
 }
 
 #[cfg(test)]
@@ -45,11 +53,11 @@ mod tests {
         association: &'a str,
     ) -> Access {
         let author = Author {
-            login: login.into(),
-            is_bot: false,
-            association,
+            login: login.into().map(str::to_owned),
+            association: Some(association.to_owned()),
+            ..Author::default()
         };
-        Access::of(commands, author)
+        Access::of(commands, &author)
     }
 
     #[test]
@@ -90,17 +98,14 @@ mod tests {
     #[test]
     fn bots_are_ignored() {
         let commands = Commands::default();
-        let author = Author {
-            login: Some("dependabot[bot]"),
-            is_bot: false,
-            association: "OWNER",
-        };
-        assert_eq!(Access::of(&commands, author), Access::Ignored);
-        let author = Author {
-            login: Some("x"),
-            is_bot: true,
-            association: "OWNER",
-        };
-        assert_eq!(Access::of(&commands, author), Access::Ignored);
+        for (login, is_bot) in [("dependabot[bot]", false), ("x", true)] {
+            let author = Author {
+                login: Some(login.to_owned()),
+                is_bot,
+                association: Some("OWNER".to_owned()),
+                ..Author::default()
+            };
+            assert_eq!(Access::of(&commands, &author), Access::Ignored);
+        }
     }
 }

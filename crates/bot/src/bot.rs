@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use super::paths::BotPaths;
 use perfquilt_config::workspace::Workspace;
-use perfquilt_forge::event::Target;
-use perfquilt_forge::{Credentials, Forge, PullRequest, Repository, RetryPolicy, connect};
+use perfquilt_forge::{
+    Credentials, Forge, ForgeKind, PullRequest, Repository, RetryPolicy, Target,
+};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
 use perfquilt_store::queue::{Job, JobState, Queue};
@@ -25,13 +26,15 @@ pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(200);
 pub struct Bot {
     /// The bot's workspace, with the configuration, releases and results.
     pub workspace: Workspace,
+    /// The forge.
+    pub forge: &'static ForgeKind,
     /// The repository whose pull requests the bot serves.
     pub repository: Repository,
-    /// The URL of GitHub's API.
+    /// The URL of the forge's API.
     pub api: String,
-    /// The credentials for GitHub.
+    /// The credentials for the forge.
     pub credentials: Credentials,
-    /// The retry policy for requests to GitHub.
+    /// The retry policy for requests to the forge.
     pub policy: RetryPolicy,
     /// The path of the perfquilt executable.
     pub tool: PathBuf,
@@ -182,18 +185,19 @@ impl Bot {
         }
     }
 
+    /// Returns a connection to the forge that retries as `policy` says.
+    pub fn connect(&self, policy: RetryPolicy) -> Result<Box<dyn Forge>> {
+        let (repository, credentials) = (self.repository.clone(), self.credentials.clone());
+        self.forge
+            .connect(repository, &self.api, credentials, policy)
+    }
+
     /// Opens the connections of a thread that reports to `progress`.
     pub(super) fn thread<'a>(&'a self, progress: &'a dyn Progress) -> Result<BotThread<'a>> {
-        let forge = connect(
-            self.repository.clone(),
-            &self.api,
-            self.credentials.clone(),
-            self.policy,
-        )?;
         Ok(BotThread {
             bot: self,
             queue: Queue::open(&self.queue_path())?,
-            forge,
+            forge: self.connect(self.policy)?,
             progress,
         })
     }

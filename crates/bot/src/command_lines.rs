@@ -1,4 +1,4 @@
-//! Finds the command lines of a comment: lines that GitHub renders as text, outside quotes and code.
+//! Finds the command lines of a comment: lines that forges render as text, outside quotes and code.
 
 use comrak::nodes::{AstNode, NodeValue};
 use comrak::{Arena, Options, parse_document};

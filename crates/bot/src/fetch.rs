@@ -108,7 +108,7 @@ pub(super) fn fetch(
         folder,
         below: None,
     };
-    let refspec = format!("+{name}:{name}");
+    let refspec = format!("+{}:{name}", found.reference);
     let bytes = config.bot.fetch_mib.saturating_mul(1 << 20);
     // The objects stay in a pack: a few that are unpacked can take many times its room.
     let mut words = vec!["-c", "fetch.unpackLimit=1", "-c", "pack.threads=1"];
@@ -355,6 +355,7 @@ pub(super) mod tests {
             head: String::new(),
             base: String::new(),
             branch: branch.to_owned(),
+            reference: format!("refs/pull/{number}/head"),
             open: true,
         };
         let remote = Remote {

@@ -293,8 +293,9 @@ mod tests {
         std::fs::set_permissions(&tool, std::fs::Permissions::from_mode(0o755)).unwrap();
         Bot {
             workspace: Workspace::open_with_cache(&workspace, folder.join("cache")).unwrap(),
+            forge: perfquilt_forge::FORGES[0],
             repository: "acme/series".parse().unwrap(),
-            api: perfquilt_forge::API.to_owned(),
+            api: "https://forge.example/api".to_owned(),
             credentials: Credentials::Token {
                 token: Secret::new("x"),
                 login: None,

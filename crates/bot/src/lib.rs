@@ -1,4 +1,4 @@
-//! The service that measures pull requests: receives GitHub's webhooks, authorizes and parses commands, queues
+//! The service that measures pull requests: receives a forge's webhooks, authorizes and parses commands, queues
 //! jobs, runs them and shows the status.
 //!
 //! # Example
@@ -6,12 +6,15 @@
 //! ```
 //! use perfquilt_bot::{Service, listen};
 //! use perfquilt_config::{Config, init};
-//! use perfquilt_forge::Secret;
+//! use perfquilt_forge::{Credentials, FORGES, RetryPolicy, Secret};
 //!
 //! let folder = tempfile::tempdir().unwrap();
 //! init::init(folder.path(), init::template("redis")?)?;
+//! let token = Credentials::Token { token: Secret::new("x"), login: None };
+//! let api = "https://forge.example/api";
+//! let forge = FORGES[0].connect("acme/series".parse()?, api, token, RetryPolicy::default())?;
 //! let service = Service {
-//!     repository: "acme/series".parse()?,
+//!     forge: forge.into(),
 //!     secret: Secret::new("0123456789abcdef"),
 //!     config: Config::load(folder.path())?,
 //!     queue: folder.path().join("queue.db"),

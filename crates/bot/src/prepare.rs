@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::area::Area;
-use super::bot::{Bot, BotThread};
+use super::bot::BotThread;
 use super::job::{Isolation, JobEnvironment};
 use super::paths::BotPaths;
 use super::{fetch, job_workspace};
@@ -45,19 +45,17 @@ pub(super) enum Preparation {
     Cancelled,
 }
 
-impl Bot {
+impl BotThread<'_> {
     /// Returns the repository from which pull requests are fetched.
     pub(super) fn remote(&self) -> fetch::Remote {
-        let config = &self.workspace.config.bot;
-        let remote = config.remote.clone();
+        let ws = &self.bot.workspace;
+        let remote = ws.config.bot.remote.clone();
         fetch::Remote {
-            url: remote.unwrap_or_else(|| format!("https://github.com/{}.git", self.repository)),
-            settings: fetch::settings_file(&self.workspace),
+            url: remote.unwrap_or_else(|| self.forge.git_url()),
+            settings: fetch::settings_file(ws),
         }
     }
-}
 
-impl BotThread<'_> {
     /// Creates the workspace of `job`, with the given isolation, unless the job is cancelled meanwhile.
     /// Executes no code from the pull request.
     pub(super) fn prepare(
@@ -70,7 +68,7 @@ impl BotThread<'_> {
         let paths = BotPaths::new(ws);
         let cancelled = || self.is_cancelled(job);
         let area = Area::of(&paths, job.id);
-        let remote = self.bot.remote();
+        let remote = self.remote();
         let folder = area.workspace();
         let make = || -> Result<Option<(Series, Workspace)>> {
             let fetched = fetch::fetch(&paths, &ws.config, &remote, found, &area, &cancelled)?;

@@ -10,7 +10,7 @@ use super::commits::SHORT_ID;
 use super::judging::{CommentQuestion, HASTE};
 use super::paths::BotPaths;
 use super::serve::{RECENT_JOBS, now};
-use perfquilt_forge::{Credentials, Draft, PostOptions, PostResult, PullRequest};
+use perfquilt_forge::{Draft, PostOptions, PostResult, PullRequest};
 use perfquilt_model::comment::PullRequestRef;
 use perfquilt_model::counted::counted;
 use perfquilt_model::cut::at_most;
@@ -124,7 +124,10 @@ impl Bot {
             });
         }
         if !open[place].result.is_empty() {
-            return Ok("Waiting: a request to GitHub failed; the bot will retry.".to_owned());
+            return Ok(format!(
+                "Waiting: a request to {} failed; the bot will retry.",
+                self.forge.title
+            ));
         }
         let took: Vec<i64> = past
             .iter()
@@ -160,17 +163,6 @@ impl Bot {
         answers.get(&number).map(|(_, answer)| answer.clone())
     }
 
-    pub(super) fn posting(&self) -> PostOptions {
-        PostOptions {
-            id: "default".into(),
-            // Only GitHub Apps may write check runs, and the bot does not run in a workflow.
-            check: matches!(self.credentials, Credentials::App { .. }),
-            label: self.workspace.config.bot.label.clone(),
-            fail_on_regression: false,
-            fail_on_inconclusive: false,
-        }
-    }
-
     /// Returns the files of a pull request that wait for an approval, if any.
     fn pending_approval(&self, number: u64) -> Result<Option<PendingApproval>> {
         let (open, _) = Queue::open(&self.queue_path())?.list(0, now())?;
@@ -184,9 +176,19 @@ impl Bot {
 }
 
 impl BotThread<'_> {
+    pub(super) fn posting(&self) -> PostOptions {
+        PostOptions {
+            id: "default".into(),
+            check: self.forge.may_set_status(),
+            label: self.bot.workspace.config.bot.label.clone(),
+            fail_on_regression: false,
+            fail_on_inconclusive: false,
+        }
+    }
+
     /// Cancels jobs of pull requests that were closed or have another commit by now, as the deliveries would have done that
     /// say so; of all pull requests with jobs if `everything`, else of those about which deliveries disagree. It adds no
-    /// job: GitHub does not tell here who pushed. Returns whether nothing is left in doubt.
+    /// job: the forge does not tell here who pushed. Returns whether nothing is left in doubt.
     fn find_lost_deliveries(&self, everything: bool) -> Result<bool> {
         let repository = self.bot.repository.to_string();
         let mut doubts = self.queue.doubts(&repository)?;
@@ -298,13 +300,13 @@ impl BotThread<'_> {
         let answer = Some(reply.answer.as_str()).filter(|answer| !answer.is_empty());
         let reacted = match reply.reaction.as_str() {
             "" => Ok(()),
-            reaction => self.forge.react(reply.comment, reaction),
+            reaction => self.forge.react(reply.number, reply.comment, reaction),
         };
         // Authors without permission get a reaction but no comment.
         if reply.reaction == "-1" && answer.is_none() {
             return reacted;
         }
-        // The comment is updated even when GitHub refuses the reaction.
+        // The comment is updated even when the forge refuses the reaction.
         let said = self
             .find_pull_request(reply.number)
             .and_then(|found| self.update_comment(&found, answer, haste));
@@ -333,7 +335,7 @@ impl BotThread<'_> {
         let quiet = PostOptions {
             check: false,
             label: None,
-            ..bot.posting()
+            ..self.posting()
         };
         self.post_results(found, &quiet, about, haste).map(drop)
     }

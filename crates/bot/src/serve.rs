@@ -25,12 +25,12 @@ use super::metrics::{self, DeliveryOutcome, Metrics};
 use super::page;
 use super::webhook;
 use perfquilt_config::Config;
-use perfquilt_forge::webhook::{Rejection, is_signature_valid};
-use perfquilt_forge::{Repository, Secret};
+use perfquilt_forge::webhook::{DeliveryHead, Rejection};
+use perfquilt_forge::{Forge, Secret};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_store::queue::{Queue, ReceivedDelivery};
 
-/// The maximum size of a delivery, in bytes. GitHub sends up to 25 MB, but deliveries about pull requests and
+/// The maximum size of a delivery, in bytes. Forges send up to 25 MB, but deliveries about pull requests and
 /// comments, whose texts have at most 65,536 characters each, are far smaller.
 const MAX_DELIVERY_BYTES: usize = 2 << 20;
 /// The maximum number of deliveries that wait for the queue's file.
@@ -43,11 +43,11 @@ const MIN_SECRET_LENGTH: usize = 16;
 pub(super) const RECENT_JOBS: usize = 20;
 
 /// The parameters of the HTTP service.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Service {
-    /// The repository whose pull requests it serves.
-    pub repository: Repository,
-    /// The secret that GitHub signs webhooks with.
+    /// The forge of the repository whose pull requests it serves; requests to it must end within seconds.
+    pub forge: Arc<dyn Forge>,
+    /// The secret that the forge signs webhooks with, or sends.
     pub secret: Secret,
     /// The configuration, with the permissions for commands.
     pub config: Config,
@@ -89,7 +89,7 @@ pub fn listen(service: &Service, address: SocketAddr) -> Result<Listener> {
             "the webhook's secret has fewer than {MIN_SECRET_LENGTH} characters"
         ))
         .hint(
-            "generate one with `openssl rand -hex 32` and set it at GitHub and in PERFQUILT_WEBHOOK_SECRET",
+            "generate one with `openssl rand -hex 32` and set it at the forge and in PERFQUILT_WEBHOOK_SECRET",
         ));
     }
     let runtime = perfquilt_forge::runtime()?;
@@ -201,7 +201,7 @@ async fn read_delivery(
     request: Request<Body>,
 ) -> std::result::Result<ReceivedDelivery, DeliveryAnswer> {
     let (parts, body) = request.into_parts();
-    let text = |name| Some(parts.headers.get(name)?.to_str().ok()?.to_owned());
+    let text = |name: &str| Some(parts.headers.get(name)?.to_str().ok()?.to_owned());
     let forged = |text: &str| answer(DeliveryOutcome::FORGED, StatusCode::UNAUTHORIZED, text);
     let malformed = |status, text: &str| answer(DeliveryOutcome::MALFORMED, status, text);
     let ignored = answer(DeliveryOutcome::IGNORED, StatusCode::OK, "nothing to do");
@@ -210,12 +210,8 @@ async fn read_delivery(
         StatusCode::FORBIDDEN,
         "another repository's",
     );
-    let (Some(event), Some(id), Some(signature)) = (
-        text("x-github-event"),
-        text("x-github-delivery"),
-        text("x-hub-signature-256"),
-    ) else {
-        return Err(forged("not a signed delivery of GitHub"));
+    let Some(DeliveryHead { event, id, proof }) = service.forge.delivery_head(&text) else {
+        return Err(forged("not a signed delivery of the forge"));
     };
     let body = match tokio::time::timeout(connections::REQUEST_TIMEOUT, read_body(body)).await {
         Ok(Ok(Some(body))) => body,
@@ -223,10 +219,10 @@ async fn read_delivery(
         Ok(Err(_)) => return Err(malformed(StatusCode::BAD_REQUEST, "cut off")),
         Err(_) => return Err(malformed(StatusCode::REQUEST_TIMEOUT, "too slow")),
     };
-    if !is_signature_valid(&service.secret, &body, &signature) {
+    if !proof.is_valid(&service.secret, &body) {
         return Err(forged("the signature is wrong"));
     }
-    // GitHub's default for new webhooks. Even the first delivery, a ping, must fail, so that the setting is seen at once.
+    // The default for new webhooks of some forges. Even the first delivery, a ping, must fail, so that the setting is seen at once.
     if text("content-type").is_some_and(|content_type| is_form(&content_type)) {
         return Err(malformed(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -237,16 +233,31 @@ async fn read_delivery(
     if id.len() > 100 || !id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
         return Err(malformed(StatusCode::BAD_REQUEST, "no id of a delivery"));
     }
-    match webhook::interpret(&event, &body, &service.repository, &service.config) {
+    let body_digest = hex::encode(Sha256::digest(&body));
+    // It may ask the forge.
+    let interpreting = service.clone();
+    let interpreted = tokio::task::spawn_blocking(move || {
+        let Service { forge, config, .. } = interpreting;
+        webhook::interpret(&event, &body, &*forge, &config)
+    });
+    let interpreted = interpreted.await.unwrap_or_else(|_| {
+        let why = "the delivery cannot be interpreted".to_owned();
+        Err(Rejection::Unknown(why))
+    });
+    match interpreted {
         Ok(changes) if changes.is_empty() => Err(ignored),
         Ok(changes) => Ok(ReceivedDelivery {
             id,
-            body_digest: hex::encode(Sha256::digest(&body)),
+            body_digest,
             changes,
         }),
         Err(Rejection::OtherEvent) => Err(ignored),
         Err(Rejection::OtherRepository) => Err(foreign),
         Err(Rejection::Malformed(why)) => Err(malformed(StatusCode::BAD_REQUEST, &why)),
+        Err(Rejection::Unknown(why)) => {
+            let status = StatusCode::SERVICE_UNAVAILABLE;
+            Err(answer(DeliveryOutcome::REFUSED, status, &why))
+        }
     }
 }
 
@@ -306,7 +317,7 @@ async fn snapshot(shared: &Arc<Shared>) -> Result<page::Snapshot> {
     let (open, past) =
         blocking(move || Queue::open(&inner.service.queue)?.list(RECENT_JOBS, now())).await?;
     Ok(page::Snapshot {
-        repository: shared.service.repository.to_string(),
+        repository: shared.service.forge.repository().to_string(),
         now: now(),
         progress: (shared.progress)(),
         open,

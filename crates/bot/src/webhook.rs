@@ -1,176 +1,202 @@
-//! The bot's reactions to GitHub's webhook deliveries.
+//! The bot's reactions to webhook deliveries.
 
-use super::access::Access;
+use super::access::{self, Access};
 use super::command::{self, Command, Parsed};
 use perfquilt_config::{ApprovalPolicy, Config, UntrustedPolicy};
-use perfquilt_forge::Repository;
-use perfquilt_forge::webhook::{self, CommentDelivery, Delivery, PullRequestDelivery, Rejection};
+use perfquilt_forge::Forge;
+use perfquilt_forge::webhook::{
+    Author, Change, CommentDelivery, Delivery, PullRequestDelivery, Rejection,
+};
 use perfquilt_store::queue::{NewJob, NewReply, Push, QueueChange};
 
-/// Returns the changes to the queue after a delivery of `event` with this body, for the bot of `repository`; none if it does
-/// not concern the bot.
+/// Returns the changes to the queue after a delivery of `event` with this body, for the bot of the repository of `forge`;
+/// none if it does not concern the bot.
 pub fn interpret(
     event: &str,
     body: &[u8],
-    repository: &Repository,
+    forge: &dyn Forge,
     config: &Config,
 ) -> Result<Vec<QueueChange>, Rejection> {
-    Ok(match webhook::parse(event, body, repository)? {
-        Delivery::PullRequest(delivery) => pull_request_changes(&delivery, repository, config),
-        Delivery::Comment(delivery) => comment_changes(&delivery, repository, config),
-    })
+    match forge.parse_delivery(event, body)? {
+        Delivery::PullRequest(delivery) => pull_request_changes(delivery, forge, config),
+        Delivery::Comment(delivery) => comment_changes(delivery, forge, config),
+    }
+}
+
+/// Returns what `author` may do, after asking the forge for what the delivery does not tell of the author.
+fn access(forge: &dyn Forge, config: &Config, author: &mut Author) -> Result<Access, Rejection> {
+    if author.association.is_none() && !access::is_named(&config.commands, author) {
+        *author = forge.look_up(author).map_err(|error| {
+            tracing::warn!("a delivery is lost: {error}");
+            Rejection::Unknown("cannot read what its author may do".to_owned())
+        })?;
+    }
+    Ok(Access::of(&config.commands, author))
 }
 
 /// Returns the changes for a pull request that was opened, pushed to or closed.
 fn pull_request_changes(
-    delivery: &PullRequestDelivery,
-    repository: &Repository,
+    mut delivery: PullRequestDelivery,
+    forge: &dyn Forge,
     config: &Config,
-) -> Vec<QueueChange> {
-    let request = &delivery.pull_request;
-    let by_trusted = Access::of(&config.commands, delivery.sender()) == Access::Allowed;
-    let job = job_on_push(request, repository, config).filter(|_| by_trusted);
-    match delivery.action.as_deref() {
+) -> Result<Vec<QueueChange>, Rejection> {
+    let repository = forge.repository().to_string();
+    let number = delivery.number;
+    Ok(match delivery.change.clone() {
         // It may have been opened again since.
-        Some("closed") => vec![QueueChange::Doubt {
-            repository: repository.to_string(),
-            number: request.number,
-        }],
-        Some("synchronize") => {
+        Change::Closed => vec![QueueChange::Doubt { repository, number }],
+        Change::Pushed { before } => {
+            let by_trusted = access(forge, config, &mut delivery.sender)? == Access::Allowed;
             let push = Push {
-                head: request.head().to_ascii_lowercase(),
-                before: delivery.before().map(str::to_ascii_lowercase),
+                head: delivery.head.to_ascii_lowercase(),
+                before: before.map(|before| before.to_ascii_lowercase()),
                 trusted: by_trusted,
             };
             let cancel = QueueChange::Cancel {
-                repository: repository.to_string(),
-                number: request.number,
+                repository,
+                number,
                 newer: Some(push),
                 why: "the pull request has a newer commit".to_owned(),
             };
+            let job = job_on_push(&mut delivery, forge, config)?.filter(|_| by_trusted);
             std::iter::once(cancel).chain(job).collect()
         }
-        Some("opened" | "reopened" | "ready_for_review") => job.into_iter().collect(),
-        _ => Vec::new(),
-    }
+        Change::Opened => {
+            let job = job_on_push(&mut delivery, forge, config)?;
+            let by_trusted = |sender| Ok(access(forge, config, sender)? == Access::Allowed);
+            match job {
+                Some(job) if by_trusted(&mut delivery.sender)? => vec![job],
+                _ => Vec::new(),
+            }
+        }
+        Change::Other => Vec::new(),
+    })
 }
 
 /// Returns the job for the commit that an authorised user pushed, if the configuration and the author's permissions ask for
 /// one.
 fn job_on_push(
-    request: &webhook::ChangedPullRequest,
-    repository: &Repository,
+    delivery: &mut PullRequestDelivery,
+    forge: &dyn Forge,
     config: &Config,
-) -> Option<QueueChange> {
-    let author = request.author();
-    let trusted = Access::of(&config.commands, author) == Access::Allowed;
-    let wanted = config.bot.on_push && trusted && !request.draft;
-    author.login.filter(|_| wanted).map(|login| {
+) -> Result<Option<QueueChange>, Rejection> {
+    if !config.bot.on_push || delivery.draft {
+        return Ok(None);
+    }
+    let trusted = access(forge, config, &mut delivery.author)? == Access::Allowed;
+    let login = delivery.author.login.clone().filter(|_| trusted);
+    Ok(login.map(|login| {
         QueueChange::Add(NewJob {
-            repository: repository.to_string(),
-            number: request.number,
-            head: request.head().to_ascii_lowercase(),
+            repository: forge.repository().to_string(),
+            number: delivery.number,
+            head: delivery.head.to_ascii_lowercase(),
             command: Command::Run { preset: None }.to_string(),
-            asked_by: login.to_owned(),
+            asked_by: login,
             trusted,
         })
-    })
+    }))
 }
 
 /// Returns the changes for a comment: the job it requests and the reply.
 fn comment_changes(
-    delivery: &CommentDelivery,
-    repository: &Repository,
+    mut delivery: CommentDelivery,
+    forge: &dyn Forge,
     config: &Config,
-) -> Vec<QueueChange> {
-    let CommentDelivery { issue, comment, .. } = delivery;
+) -> Result<Vec<QueueChange>, Rejection> {
     // An edited comment was answered when it was created.
-    if delivery.action.as_deref() != Some("created") || !issue.is_pull_request() {
-        return Vec::new();
+    if !delivery.is_new || !delivery.on_pull_request {
+        return Ok(Vec::new());
     }
-    let author = comment.author();
-    let Some(login) = author.login else {
-        return Vec::new();
+    let repository = forge.repository().to_string();
+    let number = delivery.number;
+    let parsed = command::parse(&delivery.text, &config.commands.name);
+    if matches!(parsed, Parsed::Nothing) {
+        return Ok(Vec::new());
+    }
+    let allowed = access(forge, config, &mut delivery.author)?;
+    let Some(login) = delivery.author.login.clone() else {
+        return Ok(Vec::new());
     };
-    let text = comment.body.as_deref().unwrap_or_default();
-    let parsed = command::parse(text, &config.commands.name);
     let reply = |reaction: &str, answer: &str| {
         QueueChange::Reply(NewReply {
-            repository: repository.to_string(),
-            number: issue.number,
-            comment: comment.id,
+            repository: repository.clone(),
+            number,
+            comment: delivery.comment,
             reaction: reaction.to_owned(),
             answer: answer.to_owned(),
         })
     };
-    let allowed = Access::of(&config.commands, author);
     let command = match (parsed, allowed) {
-        (Parsed::Nothing, _) | (_, Access::Ignored) => return Vec::new(),
-        (_, Access::Denied) => return vec![reply("-1", "")],
+        (Parsed::Nothing, _) | (_, Access::Ignored) => return Ok(Vec::new()),
+        (_, Access::Denied) => return Ok(vec![reply("-1", "")]),
         (Parsed::Invalid(wrong), Access::Allowed) => {
             let answer = format!("Not understood: {wrong}.");
-            return vec![reply("confused", &answer)];
+            return Ok(vec![reply("confused", &answer)]);
         }
         (Parsed::Command(command), Access::Allowed) => command,
     };
     match &command {
-        Command::Help => return vec![reply("+1", &command::help(&config.commands.name))],
-        Command::Status => return vec![reply("eyes", "")],
+        Command::Help => {
+            return Ok(vec![reply("+1", &command::help(&config.commands.name))]);
+        }
+        Command::Status => return Ok(vec![reply("eyes", "")]),
         Command::Cancel => {
-            return vec![QueueChange::CancelAll {
-                repository: repository.to_string(),
-                number: issue.number,
+            return Ok(vec![QueueChange::CancelAll {
+                repository,
+                number,
                 why: format!("cancelled by {login}"),
-                comment: comment.id,
-            }];
+                comment: delivery.comment,
+            }]);
         }
         Command::Bisect { workload } if !config.workloads.contains_key(workload) => {
             let answer = unknown_name("workload", config.workloads.keys());
-            return vec![reply("confused", &answer)];
+            return Ok(vec![reply("confused", &answer)]);
         }
         Command::Run {
             preset: Some(preset),
         } if !config.preset.contains_key(preset) => {
             let answer = unknown_name("preset", config.preset.keys());
-            return vec![reply("confused", &answer)];
+            return Ok(vec![reply("confused", &answer)]);
         }
         _ => {}
     }
-    if !issue.is_open() {
+    if !delivery.is_open {
         let answer = "Nothing done: the pull request is closed.";
-        return vec![reply("confused", answer)];
+        return Ok(vec![reply("confused", answer)]);
     }
     if let Command::Approve { commit } = command {
-        let author = issue.author().login;
+        let author = &delivery.pull_request_author;
+        let is_known = author.id.is_some() || author.login.is_some();
         if config.bot.approval == ApprovalPolicy::Everybody
-            && author.is_none_or(|author| author.eq_ignore_ascii_case(login))
+            && (!is_known || author.is(&delivery.author))
         {
             let answer = "Nothing done: somebody else than the author approves the changes.";
-            return vec![reply("-1", answer)];
+            return Ok(vec![reply("-1", answer)]);
         }
-        return vec![QueueChange::Approve {
-            repository: repository.to_string(),
-            number: issue.number,
+        return Ok(vec![QueueChange::Approve {
+            repository,
+            number,
             commit,
-            by: login.to_owned(),
-            comment: comment.id,
-        }];
+            by: login,
+            comment: delivery.comment,
+        }]);
     }
-    let trusted = Access::of(&config.commands, issue.author()) == Access::Allowed;
+    let author = &mut delivery.pull_request_author;
+    let trusted = access(forge, config, author)? == Access::Allowed;
     let job = NewJob {
-        repository: repository.to_string(),
-        number: issue.number,
+        repository: repository.clone(),
+        number,
         // The head commit when the job starts; for untrusted authors, the one when the bot reads the command.
         head: String::new(),
         command: command.to_string(),
-        asked_by: login.to_owned(),
+        asked_by: login,
         trusted,
     };
     if !trusted && config.bot.run_untrusted == UntrustedPolicy::Never {
         let answer = "Nothing done: the author of this pull request is not among those whose code is run here.";
-        return vec![reply("-1", answer)];
+        return Ok(vec![reply("-1", answer)]);
     }
-    vec![QueueChange::Add(job), reply("rocket", "")]
+    Ok(vec![QueueChange::Add(job), reply("rocket", "")])
 }
 
 /// Returns the answer to a command with an unknown name.

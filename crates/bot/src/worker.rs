@@ -67,7 +67,7 @@ impl Bot {
         }
         // Reports an unreachable remote at once instead of hours later with the first job. It is only a
         // warning, because the remote may be down temporarily.
-        if let Err(error) = fetch::check_remote(&paths, &self.remote()) {
+        if let Err(error) = fetch::check_remote(&paths, &thread.remote()) {
             let mut told = error.to_string();
             if let Some(hint) = error.hint_text() {
                 told = format!("{told} ({hint})");
@@ -327,7 +327,7 @@ impl BotThread<'_> {
         let found = self.find_pull_request(job.job.number)?;
         let lock = self.bot.comment_lock(found.number);
         let _comment_guard = Bot::wait_for_lock(&lock, &|| false)?;
-        let posting = self.bot.posting();
+        let posting = self.posting();
         let posted = self.post_results(&found, &posting, CommentQuestion::default(), false)?;
         self.remove_area(job);
         self.queue

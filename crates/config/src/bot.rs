@@ -15,7 +15,9 @@ use perfquilt_model::repository::Repository;
 pub struct Bot {
     /// The repository, as `owner/name`. Required for the bot.
     pub repository: String,
-    /// The git remote to fetch from; by default the repository on github.com.
+    /// The forge that hosts it: `github`, `gitlab` or `forgejo`, which is also for Gitea; by default `github`.
+    pub forge: Option<String>,
+    /// The git remote to fetch from; by default the repository on its forge.
     pub remote: Option<String>,
     /// A file of git's settings for fetching, relative to the workspace (`credential.helper`, `http.proxy`,
     /// `core.sshCommand`): the bot's git reads no others.
@@ -103,6 +105,7 @@ impl Default for Bot {
     fn default() -> Self {
         Bot {
             repository: String::new(),
+            forge: None,
             remote: None,
             git_config: None,
             kind: RepositoryKind::Series,

@@ -54,7 +54,7 @@ pub enum Association {
 }
 
 impl Association {
-    /// Parses GitHub's name of an association; returns `None` for associations that cannot be authorised.
+    /// Parses the name of an association; returns `None` for associations that cannot be authorised.
     pub fn of(name: &str) -> Option<Self> {
         Some(match name {
             "OWNER" => Association::Owner,

@@ -1,11 +1,11 @@
-//! Requests to GitHub: octocrab on this process's network runtime. Its service sends one request, and the layer
+//! Requests to a forge: octocrab on this process's network runtime. Its service sends one request, and the layer
 //! [`Retries`] around it repeats what may be repeated.
 
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
+use http::header::{CONTENT_TYPE, USER_AGENT};
 use http::{HeaderMap, HeaderValue};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
@@ -18,14 +18,13 @@ use tokio::time::timeout;
 use tower::retry::RetryLayer;
 
 use super::Secret;
-use super::refusal::{Refusal, RefusedResponse};
+use super::protocol::Protocol;
+use super::refusal::RefusedResponse;
 use super::retry::{HttpResponse, NoResponse, ResponseInfo, Retries, RetryPolicy};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_system::process;
 
-/// The version of GitHub's API that perfquilt speaks.
-const API_VERSION: &str = "2022-11-28";
-/// The maximum size of a response, in MiB. A page of GitHub's has a hundred comments of 65,536 characters at most.
+/// The maximum size of a response, in MiB. A page has a hundred comments at most, of some 64 KiB each.
 const MAX_RESPONSE_MIB: usize = 64;
 /// How often a pending request checks for an interrupt.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -43,8 +42,10 @@ pub(super) struct Response {
     pub(super) date: Option<i64>,
     /// The target of a redirect.
     pub(super) location: Option<String>,
-    /// The permissions that the request needs, as GitHub names them for this kind of token; `None` if the token has them.
+    /// The permissions that the request needs, as the forge names them for this kind of token; `None` if the token has them.
     pub(super) needed: Option<String>,
+    /// Whether `Link` tells that there is a next page.
+    pub(super) has_next: bool,
 }
 
 /// Returns the runtime of this process's network traffic.
@@ -77,7 +78,11 @@ pub(super) fn wait<T>(future: impl Future<Output = T>) -> Result<T> {
 }
 
 /// Returns a client for the API `api`, which follows no redirect: a token must not reach another server. Sends nothing yet.
-pub(super) fn connect(api: &str, policy: &RetryPolicy) -> Result<Octocrab> {
+pub(super) fn connect(
+    protocol: &'static Protocol,
+    api: &str,
+    policy: &RetryPolicy,
+) -> Result<Octocrab> {
     let tls =
         ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
             .with_safe_default_protocol_versions()
@@ -96,7 +101,7 @@ pub(super) fn connect(api: &str, policy: &RetryPolicy) -> Result<Octocrab> {
     let exchange = tower::service_fn(move |request: http::Request<OctoBody>| {
         let client = client.clone();
         async move {
-            timeout(limit, respond(&client, request))
+            timeout(limit, respond(protocol, &client, request))
                 .await
                 .unwrap_or_else(|_| {
                     let limit = limit.as_secs_f64();
@@ -140,22 +145,25 @@ fn roots(api: &str) -> Result<RootCertStore> {
     Ok(roots)
 }
 
-/// Returns a request with the headers that GitHub demands.
+/// Returns a request with the headers that the forge demands.
 pub(super) fn request(
+    protocol: &Protocol,
     method: http::Method,
     url: &str,
     token: &Secret,
     body: Option<String>,
 ) -> http::Result<HttpRequest> {
-    let mut authorization = HeaderValue::try_from(format!("Bearer {}", token.expose()))?;
+    let (name, prefix) = protocol.token;
+    let mut authorization = HeaderValue::try_from(format!("{prefix}{}", token.expose()))?;
     authorization.set_sensitive(true);
     let mut request = http::Request::builder()
         .method(method)
         .uri(url)
         .header(USER_AGENT, concat!("perfquilt/", env!("CARGO_PKG_VERSION")))
-        .header(ACCEPT, "application/vnd.github+json")
-        .header(AUTHORIZATION, authorization)
-        .header("x-github-api-version", API_VERSION);
+        .header(name, authorization);
+    for (name, value) in protocol.headers {
+        request = request.header(*name, *value);
+    }
     if body.is_some() {
         request = request.header(CONTENT_TYPE, "application/json");
     }
@@ -164,6 +172,7 @@ pub(super) fn request(
 
 /// Sends a request, with retries, and returns the last response.
 pub(super) async fn exchange(
+    protocol: &Protocol,
     octocrab: &Octocrab,
     request: HttpRequest,
 ) -> Result<Response, NoResponse> {
@@ -171,6 +180,7 @@ pub(super) async fn exchange(
     let body = body.collect().await?.to_bytes();
     let info = parts.extensions.get().copied().unwrap_or_default();
     Ok(Response::new(
+        protocol,
         info,
         &parts.headers,
         String::from_utf8_lossy(&body).into_owned(),
@@ -179,6 +189,7 @@ pub(super) async fn exchange(
 
 /// Sends a request once.
 async fn respond(
+    protocol: &Protocol,
     client: &HttpClient,
     request: http::Request<OctoBody>,
 ) -> Result<HttpResponse, NoResponse> {
@@ -200,6 +211,7 @@ async fn respond(
     })?;
     let body = body.to_bytes();
     let info = ResponseInfo::new(
+        protocol,
         parts.status.as_u16(),
         &parts.headers,
         &String::from_utf8_lossy(&body),
@@ -261,31 +273,31 @@ impl From<octocrab::Error> for NoResponse {
     }
 }
 
-fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+pub(super) fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name)?.to_str().ok()
 }
 
 impl ResponseInfo {
-    fn new(status: u16, headers: &HeaderMap, body: &str) -> Self {
+    fn new(protocol: &Protocol, status: u16, headers: &HeaderMap, body: &str) -> Self {
         let header = |name: &str| header(headers, name);
         let number = |name: &str| header(name)?.trim().parse::<u64>().ok();
         let date = header("date").and_then(seconds);
-        let remaining = number("x-ratelimit-remaining");
+        let remaining = number(protocol.limit.0);
         ResponseInfo {
             status: Some(status),
             retry_after: header("retry-after").and_then(|text| retry_after(text, date)),
             remaining,
-            reset_in: number("x-ratelimit-reset").map(|reset| {
+            reset_in: number(protocol.limit.1).map(|reset| {
                 let now = date.unwrap_or_else(|| jiff::Timestamp::now().as_second());
                 reset.saturating_sub(u64::try_from(now).unwrap_or(0))
             }),
             refusal: (400..500).contains(&status).then(|| {
-                Refusal::of(&RefusedResponse {
+                (protocol.refusal)(&RefusedResponse {
                     status,
                     body,
                     has_retry_after: header("retry-after").is_some(),
                     remaining,
-                    demands_sso: header("x-github-sso").is_some(),
+                    demands_sso: headers.keys().any(|name| name.as_str().ends_with("-sso")),
                 })
             }),
             too_long: None,
@@ -294,34 +306,18 @@ impl ResponseInfo {
 }
 
 impl Response {
-    fn new(info: ResponseInfo, headers: &HeaderMap, body: String) -> Self {
+    fn new(protocol: &Protocol, info: ResponseInfo, headers: &HeaderMap, body: String) -> Self {
         let header = |name: &str| header(headers, name);
+        let needed = (protocol.needed)(headers, &body);
         Response {
             info,
             body,
             date: header("date").and_then(seconds),
             location: header("location").map(str::to_owned),
-            needed: needed(header),
+            needed,
+            has_next: header("link").is_some_and(|link| link.contains("rel=\"next\"")),
         }
     }
-}
-
-/// Returns the permissions of a fine-grained token or an App, or the scopes of a classic token, that the request needs
-/// (<https://docs.github.com/en/rest/using-the-rest-api/troubleshooting-the-rest-api>).
-fn needed<'a>(header: impl Fn(&str) -> Option<&'a str>) -> Option<String> {
-    let words = |name: &str| {
-        let words = header(name).into_iter().flat_map(|text| text.split(','));
-        words
-            .map(str::trim)
-            .filter(|word| !word.is_empty())
-            .collect::<Vec<_>>()
-    };
-    if let Some(permissions) = header("x-accepted-github-permissions") {
-        return Some(permissions.replace('=', ": "));
-    }
-    let (given, accepted) = (words("x-oauth-scopes"), words("x-accepted-oauth-scopes"));
-    let lacks = !accepted.is_empty() && !accepted.iter().any(|scope| given.contains(scope));
-    lacks.then(|| accepted.join(" or "))
 }
 
 /// Parses an HTTP `Date` (`Sun, 06 Nov 1994 08:49:37 GMT`) into seconds since 1970.
@@ -348,6 +344,8 @@ pub(super) fn sleep(time: Duration) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::github::PROTOCOL;
+    use crate::refusal::Refusal;
     use std::io::{BufRead, BufReader, Write};
     use std::net::{TcpListener, TcpStream};
     use std::thread;
@@ -373,18 +371,18 @@ mod tests {
             http::Method::GET
         };
         let (token, body) = (Secret::new("ghp_secret"), body.map(str::to_owned));
-        let request = request(method, &format!("{api}/user"), &token, body).unwrap();
+        let request = request(&PROTOCOL, method, &format!("{api}/user"), &token, body).unwrap();
         let policy = RetryPolicy {
             max_total_wait: Duration::ZERO,
             ..RetryPolicy::default()
         };
-        let octocrab = connect(&api, &policy).unwrap();
-        let response = wait(exchange(&octocrab, request)).unwrap();
+        let octocrab = connect(&PROTOCOL, &api, &policy).unwrap();
+        let response = wait(exchange(&PROTOCOL, &octocrab, request)).unwrap();
         (server.join().unwrap(), response)
     }
 
     #[test]
-    fn a_request_has_what_github_demands() {
+    fn a_request_has_what_the_forge_demands() {
         let serve = |connection: &mut TcpStream| {
             let head = "HTTP/1.1 403 Forbidden\r\ncontent-length: 4\r\nretry-after: 7\r\n\r\n";
             connection.write_all(head.as_bytes()).unwrap();
@@ -464,13 +462,14 @@ mod tests {
         });
         let begun = std::time::Instant::now();
         let request = request(
+            &PROTOCOL,
             http::Method::GET,
             &format!("{api}/user"),
             &Secret::new("x"),
             None,
         );
-        let octocrab = connect(&api, &RetryPolicy::default()).unwrap();
-        let failure = wait(exchange(&octocrab, request.unwrap()))
+        let octocrab = connect(&PROTOCOL, &api, &RetryPolicy::default()).unwrap();
+        let failure = wait(exchange(&PROTOCOL, &octocrab, request.unwrap()))
             .unwrap()
             .unwrap_err();
         assert!(failure.distrusted, "{failure}");
@@ -483,6 +482,7 @@ mod tests {
     #[test]
     fn a_token_that_no_header_can_have_is_not_shown() {
         let error = request(
+            &PROTOCOL,
             http::Method::GET,
             "http://127.0.0.1/",
             &Secret::new("a\nb"),

@@ -1,78 +1,147 @@
 //! The interface to a service that hosts pull requests.
 
-use super::event::Target;
-use super::post_options::{PostOptions, PostResult, PullRequest};
-use super::{API, Client, Credentials, Repository, RetryPolicy};
+use super::Repository;
+use super::post_options::{Conclusion, PullRequest};
+use super::target::Target;
+use super::webhook::{Author, Delivery, DeliveryHead, Rejection};
 use perfquilt_model::comment::Comment;
 use perfquilt_model::error::{Error, Result};
-use perfquilt_model::progress::Progress;
 
-/// A service that hosts the pull requests of one repository.
+/// A service that hosts the pull requests of one repository: single requests, of which [`post`](super::post()) makes one
+/// comment exactly once, whatever fails on the way.
 pub trait Forge: Send + Sync {
     /// Returns the repository.
     fn repository(&self) -> &Repository;
 
+    /// Returns the address from which git fetches the repository.
+    fn git_url(&self) -> String;
+
     /// Returns the maximum size of a comment in bytes.
     fn max_comment_bytes(&self) -> usize;
+
+    /// Returns the login under which comments are written.
+    fn login(&self) -> Result<String>;
 
     /// Finds the pull request that `target` describes.
     fn find(&self, target: &Target) -> Result<PullRequest>;
 
-    /// Writes a comment and what goes with it. Updates what was written for the same comment id and never creates
-    /// duplicates, even if an answer was lost or several programs post.
-    ///
-    /// # Errors
-    /// [`Kind::Forge`](perfquilt_model::error::Kind::Forge) when a part cannot be written; the others are written all
-    /// the same. [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted).
-    fn publish(&self, publication: &Publication<'_>, progress: &dyn Progress)
-    -> Result<PostResult>;
+    /// Returns the comments of a pull request. The list may lag behind.
+    fn comments(&self, number: u64) -> Result<Vec<ForgeComment>>;
+
+    /// Returns one comment of a pull request; `None` if somebody has deleted it.
+    fn comment(&self, number: u64, id: u64) -> Result<Option<ForgeComment>>;
+
+    /// Returns the text of a comment without what the forge would carry out as commands of its author.
+    fn without_commands(&self, body: String) -> String {
+        body
+    }
+
+    /// Writes a comment, for the `attempt`th time. Where it is unknown whether that was done, waits before the next
+    /// attempt.
+    fn create_comment(&self, number: u64, body: &str, attempt: u32) -> Result<CreatedComment>;
+
+    /// Changes a comment; returns false if somebody has deleted it.
+    fn update_comment(&self, number: u64, id: u64, body: &str) -> Result<bool>;
+
+    /// Deletes a comment; returns false if somebody has done so.
+    fn delete_comment(&self, number: u64, id: u64) -> Result<bool>;
 
     /// Adds a reaction (`+1`, `eyes`, `rocket`, `confused`, `-1`) to a comment. Ignores a comment that was deleted.
-    fn react(&self, comment: u64, reaction: &str) -> Result<()>;
+    fn react(&self, number: u64, comment: u64, reaction: &str) -> Result<()>;
+
+    /// Returns whether these credentials may write statuses outside of a workflow.
+    fn may_set_status(&self) -> bool {
+        true
+    }
+
+    /// Returns what the forge calls the status.
+    fn status_name(&self) -> &'static str {
+        "status"
+    }
+
+    /// Writes the status of a commit; returns the address of its page, if it has one. A status of a measurement that
+    /// began later stays as it is, and nothing is returned. By default, there are no statuses.
+    fn set_status(&self, _status: &CommitStatus<'_>) -> Result<Option<String>> {
+        Ok(None)
+    }
+
+    /// Returns the labels of a pull request. By default, there are no labels.
+    fn labels(&self, _number: u64) -> Result<Vec<Label>> {
+        Ok(Vec::new())
+    }
+
+    /// Adds a label to a pull request.
+    fn add_label(&self, _number: u64, _name: &str) -> Result<()> {
+        Ok(())
+    }
+
+    /// Removes a label from a pull request, if it is still there.
+    fn remove_label(&self, _number: u64, _label: &Label) -> Result<()> {
+        Ok(())
+    }
+
+    /// Returns an author of a delivery with login and association, of which the delivery may lack one.
+    fn look_up(&self, author: &Author) -> Result<Author> {
+        Ok(author.clone())
+    }
+
+    /// Reads the headers of a webhook's delivery; `None` if they are not this forge's.
+    fn delivery_head(&self, _header: &dyn Fn(&str) -> Option<String>) -> Option<DeliveryHead> {
+        None
+    }
+
+    /// Parses a delivery of `event` with this body.
+    fn parse_delivery(&self, _event: &str, _body: &[u8]) -> Result<Delivery, Rejection> {
+        Err(Rejection::OtherEvent)
+    }
 }
 
-/// A comment to write, and what goes with it.
+/// A comment on a pull request, as the forge has it.
 #[derive(Debug, Clone)]
-pub struct Publication<'a> {
-    /// The pull request.
-    pub pull_request: &'a PullRequest,
-    /// The measured commit, which may be older than the pull request's.
+pub struct ForgeComment {
+    /// Its id; later comments have greater ones.
+    pub id: u64,
+    /// The login of its author, unless the account was deleted.
+    pub author: Option<String>,
+    /// Its text.
+    pub body: String,
+    /// The address of its page.
+    pub url: String,
+}
+
+/// The outcome of writing a comment.
+#[derive(Debug)]
+pub enum CreatedComment {
+    /// The comment is there.
+    Done(ForgeComment),
+    /// It is unknown whether it is there, because of this error.
+    Unknown(Error),
+}
+
+/// A label of a pull request.
+#[derive(Debug, Clone)]
+pub struct Label {
+    /// Its id, for forges that need it.
+    pub id: u64,
+    /// Its name.
+    pub name: String,
+}
+
+/// The status of a commit: the same verdict as the comment, for merge rules.
+#[derive(Debug, Clone)]
+pub struct CommitStatus<'a> {
+    /// The pull request's number.
+    pub number: u64,
+    /// The measured commit.
     pub head: &'a str,
+    /// The comment's id.
+    pub id: &'a str,
     /// The comment.
     pub comment: &'a Comment,
-    /// Further parts to write besides the comment.
-    pub posting: &'a PostOptions,
-    /// The URL of the run, for details.
-    pub run: Option<&'a str>,
-    /// When the measurement began (RFC 3339), if known: a result never replaces that of a measurement that began later.
+    /// The conclusion.
+    pub conclusion: Conclusion,
+    /// The URL with details.
+    pub details: Option<&'a str>,
+    /// When the measurement began.
     pub began: Option<&'a str>,
-}
-
-/// Returns the address of GitHub's API: the one `given`, that of `GITHUB_API_URL`, or GitHub's own.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when it may have a password or a token, which logs would show.
-pub fn api_address(
-    given: Option<&str>,
-    variable: &dyn Fn(&str) -> Option<String>,
-) -> Result<String> {
-    let set = || variable("GITHUB_API_URL").filter(|url| !url.is_empty());
-    let given = given.map(str::to_owned).or_else(set);
-    let address = given.unwrap_or_else(|| API.to_owned());
-    if address.contains(['@', '?', '#']) {
-        let fault = "the address of GitHub's API has a user name, a password or a query";
-        return Err(Error::arguments(fault)
-            .hint("logs would show it: give the address alone, and the token in GITHUB_TOKEN"));
-    }
-    Ok(address)
-}
-
-/// Connects to the forge of `repository` at the API `api`. Sends nothing yet.
-pub fn connect(
-    repository: Repository,
-    api: &str,
-    credentials: Credentials,
-    policy: RetryPolicy,
-) -> Result<Box<dyn Forge>> {
-    Ok(Box::new(Client::new(repository, api, credentials, policy)?))
 }

@@ -1,5 +1,4 @@
-//! GitHub: the comment, check run and label of a pull request, and webhook deliveries. Only this crate uses
-//! octocrab.
+//! Forges: the comment, status and label of a pull request, and webhook deliveries. Only this crate uses octocrab.
 //!
 //! `perfquilt_report::comment()` writes the comment; this crate posts it exactly once, whatever fails on the
 //! way.
@@ -7,36 +6,45 @@
 //! # Example
 //!
 //! ```
-//! use perfquilt_forge::{Secret, event::Target};
+//! use perfquilt_forge::{ForgeKind, Secret};
 //!
-//! let event = r#"{"repository": {"full_name": "acme/series"}, "pull_request": {"number": 7,
-//!     "head": {"sha": "1111111111111111111111111111111111111111", "ref": "faster"}}}"#;
-//! let target = Target::from_environment(&|_| None, Some(event))?;
-//! assert_eq!(target.number, Some(7));
+//! // The variables of a job.
+//! let job = |name: &str| match name {
+//!     "GITLAB_CI" => Some("true".to_owned()),
+//!     "CI_PROJECT_PATH" => Some("acme/tuning/series".to_owned()),
+//!     "CI_MERGE_REQUEST_IID" => Some("7".to_owned()),
+//!     _ => None,
+//! };
+//! let forge = ForgeKind::of_environment(&job);
+//! assert_eq!(forge.name, "gitlab");
+//! assert_eq!(forge.target(&job, false)?.number, Some(7));
 //!
 //! // No error, log or `{:?}` shows a token.
 //! assert_eq!(format!("{:?}", Secret::new("ghp_very_secret")), "Secret(…)");
 //! # Ok::<(), perfquilt_model::Error>(())
 //! ```
 
-mod auth;
-mod checks;
 mod client;
-pub mod event;
+mod credentials;
 mod exchange;
 mod forge;
+mod forgejo;
 mod github;
-mod jwt;
+mod gitlab;
+mod kind;
 mod labels;
-mod model;
+mod notice;
 mod post;
 mod post_options;
+mod protocol;
 mod refusal;
+mod registry;
 mod retry;
 mod secret;
-mod session;
 mod start_time;
+mod status;
 mod sticky;
+mod target;
 mod transport;
 pub mod webhook;
 
@@ -44,20 +52,19 @@ use perfquilt_model::error::Error;
 
 pub use perfquilt_model::repository::Repository;
 
-pub use auth::Credentials;
-pub use checks::Conclusion;
-pub use client::Client;
+pub use credentials::Credentials;
 pub use exchange::runtime;
-pub use forge::{Forge, Publication, api_address, connect};
-pub use github::MAX_COMMENT_BYTES;
+pub use forge::{CommitStatus, CreatedComment, Forge, ForgeComment, Label};
+pub use kind::ForgeKind;
 pub use post::{Draft, post};
-pub use post_options::{PostOptions, PostResult, PullRequest};
+pub use post_options::{CommentUpdate, Conclusion, PostOptions, PostResult, PullRequest};
+pub use registry::FORGES;
 pub use retry::RetryPolicy;
 pub use secret::Secret;
-pub use sticky::CommentUpdate;
+pub use target::Target;
 
-/// The URL of github.com's API.
-pub const API: &str = "https://api.github.com";
+/// The maximum size of a comment that all forges take, in bytes.
+pub const MAX_COMMENT_BYTES: usize = 65_536;
 
 /// Parses a full commit id and returns it in lower case.
 pub fn parse_commit(text: &str) -> Result<String, Error> {
@@ -93,8 +100,10 @@ mod tests {
     fn repositories() {
         let repository: Repository = "acme/mariadb-series".parse().unwrap();
         assert_eq!(repository.to_string(), "acme/mariadb-series");
+        let nested: Repository = "acme/tuning/series".parse().unwrap();
+        assert_eq!((&*nested.owner, &*nested.name), ("acme/tuning", "series"));
         for bad in [
-            "", "acme", "acme/", "/x", "a/b/c", "a b/c", "acme/..", "a/b?x=1",
+            "", "acme", "acme/", "/x", "a b/c", "acme/..", "a//b", "a/../b", "a/b?x=1",
         ] {
             assert!(bad.parse::<Repository>().is_err(), "{bad}");
         }

@@ -1,22 +1,29 @@
-//! Posts the comment, check run and label of a pull request.
+//! Posts the comment, status and label of a pull request.
 
-use super::forge::{Forge, Publication};
-use super::post_options::{PostOptions, PostResult, PullRequest};
+use super::forge::{CommitStatus, Forge};
+use super::post_options::{CommentUpdate, PostOptions, PostResult, PullRequest};
 use super::start_time::past_time;
+use super::sticky::{self, Mark};
+use super::{labels, notice};
 use perfquilt_model::comment::{Comment, PullRequestRef};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;
+use perfquilt_system::process;
 
 /// A comment to write for a pull request.
 pub struct Draft<'a> {
-    /// The subject, as far as it is known without asking GitHub.
+    /// The subject, as far as it is known without asking the forge.
     pub subject: &'a PullRequestRef,
     /// Writes the comment about the completed subject, in at most the given number of bytes.
     pub write: &'a dyn Fn(&PullRequestRef, usize) -> Result<Comment>,
 }
 
 /// Posts the comment of `draft`, and what `posting` requests besides, to the pull request. Updates existing
-/// posts and never creates duplicates.
+/// posts and never creates duplicates, even if an answer was lost or several programs post.
+///
+/// # Errors
+/// [`Kind::Forge`](perfquilt_model::error::Kind::Forge) when a part cannot be written; the others are written all
+/// the same. [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted).
 pub fn post(
     forge: &dyn Forge,
     posting: &PostOptions,
@@ -46,13 +53,76 @@ pub fn post(
     let now = jiff::Timestamp::now();
     let began = subject.began.as_deref();
     let began = began.and_then(|began| past_time(began, now));
-    let publication = Publication {
-        pull_request: found,
+    let comment = &(draft.write)(&subject, limit)?;
+    let status = CommitStatus {
+        number: found.number,
         head: &head,
-        comment: &(draft.write)(&subject, limit)?,
-        posting,
-        run: subject.run.as_deref(),
+        id: &posting.id,
+        comment,
+        conclusion: posting.conclusion(comment.status),
+        details: subject.run.as_deref(),
         began: began.as_deref(),
     };
-    forge.publish(&publication, progress)
+    // A failure of one does not prevent the others; the first failure is returned.
+    let kept = keep_comment(forge, posting, found, &status);
+    let outdated = kept.as_ref().is_ok_and(|kept| kept.action == "newer");
+    let check_run = if posting.check {
+        forge.set_status(&status)
+    } else {
+        Ok(None)
+    };
+    // A label belongs to the pull request, so results of an older commit must not change it.
+    let current = !outdated && found.head == head;
+    let label = match posting.label.as_ref().filter(|_| current) {
+        Some(prefix) => labels::update(forge, found.number, prefix, comment.status).map(Some),
+        None => Ok(None),
+    };
+    match (kept, check_run, label) {
+        (Ok(kept), Ok(check_run), Ok(label)) => Ok(PostResult {
+            number: found.number,
+            head: head.clone(),
+            title: comment.title.clone(),
+            status: comment.status.to_string(),
+            conclusion: status.conclusion.name(),
+            comment: kept,
+            check_run,
+            label,
+        }),
+        (kept, check_run, label) => {
+            if let Ok(kept) = &kept {
+                progress.note(&format!("comment {}: {}", kept.action, kept.url));
+            }
+            process::check_interrupted()?;
+            let errors = [kept.err(), check_run.err(), label.err()];
+            let mut errors = errors.into_iter().flatten();
+            let first = errors.next();
+            errors.for_each(|error| progress.warn(&error.to_string()));
+            Err(first.unwrap_or_else(|| Error::internal("nothing was posted")))
+        }
+    }
+}
+
+/// Writes the comment, and before it gets worse the notice about that: a program that dies in between writes neither
+/// twice.
+fn keep_comment(
+    forge: &dyn Forge,
+    posting: &PostOptions,
+    found: &PullRequest,
+    status: &CommitStatus<'_>,
+) -> Result<CommentUpdate> {
+    let mark = Mark {
+        id: posting.id.clone(),
+        head: status.head.to_owned(),
+        began: status.began.map(str::to_owned),
+        status: Some(status.comment.status.to_string()),
+    };
+    let text = &status.comment.body;
+    sticky::update(
+        forge,
+        found.number,
+        &mark,
+        &found.head,
+        text,
+        &|shown, url| notice::write(forge, found, &mark, (shown, url)),
+    )
 }

@@ -1,5 +1,4 @@
-//! When to retry a request, and after which wait. GitHub's own instructions come first
-//! (<https://docs.github.com/en/rest/using-the-rest-api/best-practices-for-using-the-rest-api>).
+//! When to retry a request, and after which wait. The forge's own instructions come first.
 
 use std::time::Duration;
 
@@ -29,7 +28,7 @@ pub(super) struct NoResponse {
 /// The retry policy for requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// The first wait when GitHub gives none; doubled for each further one.
+    /// The first wait when the forge gives none; doubled for each further one.
     pub first_wait: Duration,
     /// The first wait after a secondary rate limit without a given time; doubled for each further one.
     pub rate_limited_wait: Duration,
@@ -50,6 +49,17 @@ impl Default for RetryPolicy {
     }
 }
 
+impl RetryPolicy {
+    /// Returns the policy of a request for which somebody waits, as a forge does for the answer to its delivery.
+    pub fn hasty() -> Self {
+        RetryPolicy {
+            max_total_wait: Duration::from_secs(2),
+            response_timeout: Duration::from_secs(3),
+            ..RetryPolicy::default()
+        }
+    }
+}
+
 /// The parts of a response that matter for retries.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct ResponseInfo {
@@ -57,10 +67,10 @@ pub(super) struct ResponseInfo {
     pub status: Option<u16>,
     /// `Retry-After`, in seconds.
     pub retry_after: Option<u64>,
-    /// `X-RateLimit-Remaining`.
+    /// The number of requests left.
     pub remaining: Option<u64>,
-    /// Seconds from `Date` to `X-RateLimit-Reset`. Both are on GitHub's clock, because the local clock may be
-    /// wrong.
+    /// Seconds from `Date` to the time from which there are more. Both are on the forge's clock, because the local clock may
+    /// be wrong.
     pub reset_in: Option<u64>,
     /// Why the request was refused; `None` if it was not.
     pub refusal: Option<Refusal>,
@@ -212,7 +222,7 @@ pub(super) fn decide(
         _ => match (info.remaining, info.reset_in) {
             // One second more, because the reset time is rounded.
             (Some(0), Some(seconds)) => requested(seconds.saturating_add(1)),
-            // GitHub asks for a minute at least, and for more after each further refusal.
+            // Forges ask for a minute at least, and for more after each further refusal.
             _ => doubled(policy.rate_limited_wait).mul_f64(1.0 + 0.25 * jitter),
         },
     };

@@ -1,6 +1,6 @@
 //! When measurements began, which orders their results.
 
-/// Returns a time as GitHub takes it; `None` for a text that is no time, and for one after `now`, as only a wrong clock or a
+/// Returns a time as forges take it; `None` for a text that is no time, and for one after `now`, as only a wrong clock or a
 /// forged file has: nothing could replace such a result.
 pub(super) fn past_time(text: &str, now: jiff::Timestamp) -> Option<String> {
     let time: jiff::Timestamp = text.parse().ok()?;
@@ -14,7 +14,7 @@ pub(super) fn is_before(one: Option<&str>, other: Option<&str>) -> bool {
     let time = |text: Option<&str>| text.and_then(|text| text.parse::<jiff::Timestamp>().ok());
     time(one)
         .zip(time(other))
-        // GitHub keeps whole seconds.
+        // Forges keep whole seconds.
         .is_some_and(|(one, other)| one.as_second() < other.as_second())
 }
 

@@ -1,17 +1,15 @@
 //! Keeps a single comment on a pull request, identified by a hidden mark and its author.
 //!
-//! GitHub cannot create a comment conditionally, so two concurrent processes, or one whose response was lost,
+//! No forge creates a comment conditionally, so two concurrent processes, or one whose response was lost,
 //! can create two. After writing, each process therefore checks for duplicates and applies the same rule: the
 //! oldest comment stays and gets the text, the others are deleted. In whatever order this happens, one comment
 //! remains.
 
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 
-use super::client::Client;
-use super::model::Comment;
+use super::forge::{CreatedComment, Forge, ForgeComment};
+use super::post_options::CommentUpdate;
 use super::start_time::is_before;
-use super::transport::{RequestError, delete, get, patch, post, unless_gone};
 use perfquilt_model::error::{Error, Result};
 
 /// The maximum number of rounds of looking for the comment and writing it.
@@ -27,18 +25,9 @@ pub(super) struct Mark {
     /// When the measurement began, if known.
     #[serde(default)]
     pub began: Option<String>,
-}
-
-/// How a comment was updated.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct CommentUpdate {
-    /// The comment's URL.
-    pub url: String,
-    /// `created`, `updated`, `unchanged`, or `newer` when a comment about a later commit, or about a measurement that began
-    /// later, exists, which stays.
-    pub action: &'static str,
-    /// The number of duplicates that were deleted.
-    pub removed: usize,
+    /// The overall result.
+    #[serde(default)]
+    pub status: Option<String>,
 }
 
 const MARK_START: &str = "<!-- perfquilt ";
@@ -49,11 +38,15 @@ impl Mark {
     pub(super) fn line(&self) -> String {
         let id = serde_json::to_string(&self.id).unwrap_or_default();
         let head = serde_json::to_string(&self.head).unwrap_or_default();
-        let began = self.began.as_ref().map_or_else(String::new, |began| {
-            let began = serde_json::to_string(began).unwrap_or_default();
-            format!(",\"began\":{began}")
-        });
-        format!("{MARK_START}{{\"id\":{id},\"head\":{head}{began}}}{MARK_END}\n")
+        let optional = |name: &str, value: &Option<String>| {
+            value.as_ref().map_or_else(String::new, |value| {
+                let value = serde_json::to_string(value).unwrap_or_default();
+                format!(",\"{name}\":{value}")
+            })
+        };
+        let began = optional("began", &self.began);
+        let status = optional("status", &self.status);
+        format!("{MARK_START}{{\"id\":{id},\"head\":{head}{began}{status}}}{MARK_END}\n")
     }
 
     /// Returns whether the comment with this mark is outdated by one with the mark `shown`: that is about the pull request's
@@ -76,69 +69,64 @@ impl Mark {
 
 /// Makes the pull request `number` have exactly one comment with `mark`'s id, with this text (without the
 /// mark). `current_head` is the pull request's head commit; an older result replaces no newer one
-/// ([`Mark::is_older_than`]).
+/// ([`Mark::is_older_than`]). Calls `before` with the comment's mark and address before it changes one.
 pub(super) fn update(
-    github: &Client,
+    forge: &dyn Forge,
     number: u64,
     mark: &Mark,
     current_head: &str,
     text: &str,
+    before: &dyn Fn(&Mark, &str) -> Result<()>,
 ) -> Result<CommentUpdate> {
-    let body = format!("{}{text}", mark.line());
-    let login = github.login()?;
+    let body = forge.without_commands(format!("{}{text}", mark.line()));
+    let login = forge.login()?;
     let mut action = "updated";
     let mut uncertain = None;
     // The comments this call has created.
     let mut written: Vec<u64> = Vec::new();
     for round in 1..=MAX_ROUNDS {
-        let all = ours(github, number, &login, &mark.id, &written)?;
+        let all = ours(forge, number, &login, &mark.id, &written)?;
         let mut ours = all.into_iter();
-        let Some(first) = ours.next() else {
-            let path = github.path(&format!("issues/{number}/comments"));
-            let request = post("write the comment", path, json!({ "body": body }));
-            match github.call::<Comment>(&request) {
-                // The next round shows whether it is the only one.
-                Ok(comment) => {
-                    action = "created";
-                    written.push(comment.id);
+        let Some((first, shown)) = ours.next() else {
+            action = "created";
+            // The next round shows whether it is the only one.
+            match forge.create_comment(number, &body, round)? {
+                CreatedComment::Done(comment) if is_by(&comment, &login) => {
+                    written.push(comment.id)
                 }
-                Err(RequestError::Uncertain(error, info)) => {
-                    action = "created";
-                    let goes_on = github.pause(&error, &info, round)?;
-                    uncertain = Some(error);
-                    if !goes_on {
-                        break;
-                    }
+                CreatedComment::Done(comment) => {
+                    let author = comment.author.unwrap_or_default();
+                    return Err(Error::forge_refused(format!(
+                        "the comment {} is written by `{author}`, not `{login}`, so that perfquilt would not find it again",
+                        comment.url
+                    ))
+                    .hint("delete the comment, and set PERFQUILT_LOGIN to its author"));
                 }
-                Err(failure) => return Err(failure.into()),
+                CreatedComment::Unknown(error) => uncertain = Some(error),
             }
             continue;
         };
-        let about = |comment: &Comment| comment.body.as_deref().and_then(Mark::of);
-        if about(&first).is_some_and(|shown| mark.is_older_than(&shown, current_head)) {
+        if mark.is_older_than(&shown, current_head) {
             return Ok(CommentUpdate {
-                url: first.html_url,
+                url: first.url,
                 action: "newer",
                 removed: 0,
             });
         }
-        if !same(first.body.as_deref().unwrap_or_default(), &body) {
-            let path = github.path(&format!("issues/comments/{}", first.id));
-            let request = patch("update the comment", path, json!({ "body": body }));
-            if unless_gone(github.execute(&request))?.is_none() {
+        if !same(&first.body, &body) {
+            before(&shown, &first.url)?;
+            if !forge.update_comment(number, first.id, &body)? {
                 continue;
             }
         } else if action != "created" {
             action = "unchanged";
         }
         let mut removed = 0;
-        for other in ours {
-            let path = github.path(&format!("issues/comments/{}", other.id));
-            let gone = github.execute(&delete("remove a second comment", path));
-            removed += usize::from(unless_gone(gone)?.is_some());
+        for (other, _) in ours {
+            removed += usize::from(forge.delete_comment(number, other.id)?);
         }
         return Ok(CommentUpdate {
-            url: first.html_url,
+            url: first.url,
             action,
             removed,
         });
@@ -149,41 +137,38 @@ pub(super) fn update(
     }))
 }
 
-/// Returns perfquilt's own comments with this id, the oldest first; anybody can copy the mark, so the author
-/// counts. The list may lag behind and miss the comments `written` just now, which are read separately.
+/// Returns perfquilt's own comments with this id and their marks, the oldest first; anybody can copy the mark, so the
+/// author counts. The list may lag behind and miss the comments `written` just now, which are read separately.
 fn ours(
-    github: &Client,
+    forge: &dyn Forge,
     number: u64,
     login: &str,
     id: &str,
     written: &[u64],
-) -> Result<Vec<Comment>> {
-    let path = github.path(&format!("issues/{number}/comments"));
-    let mut comments: Vec<Comment> = github.all("read the comments", &path)?;
+) -> Result<Vec<(ForgeComment, Mark)>> {
+    let mut comments = forge.comments(number)?;
     for &one in written {
-        if comments.iter().any(|comment| comment.id == one) {
-            continue;
+        if !comments.iter().any(|comment| comment.id == one) {
+            comments.extend(forge.comment(number, one)?);
         }
-        let request = get(
-            "read the comment",
-            github.path(&format!("issues/comments/{one}")),
-        );
-        comments.extend(unless_gone(github.call(&request))?);
     }
-    let mut ours: Vec<Comment> = comments
+    let mut ours: Vec<(ForgeComment, Mark)> = comments
         .into_iter()
-        .filter(|comment| {
-            let author = comment.user.as_ref().map(|user| user.login.as_str());
-            author.is_some_and(|author| author.eq_ignore_ascii_case(login))
-        })
-        .filter(|comment| {
-            let mark = comment.body.as_deref().and_then(Mark::of);
-            mark.is_some_and(|mark| mark.id == id)
+        .filter(|comment| is_by(comment, login))
+        .filter_map(|comment| {
+            let mark = Mark::of(&comment.body).filter(|mark| mark.id == id)?;
+            Some((comment, mark))
         })
         .collect();
-    ours.sort_by_key(|comment| comment.id);
-    ours.dedup_by_key(|comment| comment.id);
+    ours.sort_by_key(|(comment, _)| comment.id);
+    ours.dedup_by_key(|(comment, _)| comment.id);
     Ok(ours)
+}
+
+/// Returns whether a comment is by the account with this login.
+fn is_by(comment: &ForgeComment, login: &str) -> bool {
+    let author = comment.author.as_deref();
+    author.is_some_and(|author| author.eq_ignore_ascii_case(login))
 }
 
 /// Returns whether two texts are equal except for line ends, which browsers change.
@@ -201,12 +186,14 @@ mod tests {
             id: "default".into(),
             head: "0123abc".into(),
             began: None,
+            status: None,
         };
         let body = format!("{}## Title\n", mark.line());
         assert_eq!(Mark::of(&body), Some(mark.clone()));
         assert_eq!(Mark::of(&body.replace('\n', "\r\n")), Some(mark.clone()));
         let timed = Mark {
             began: Some("2026-01-02T03:04:05Z".into()),
+            status: Some("no effect".into()),
             ..mark.clone()
         };
         assert_eq!(Mark::of(&timed.line()), Some(timed));
@@ -228,6 +215,7 @@ mod tests {
             id: "default".into(),
             head: head.into(),
             began: began.map(str::to_owned),
+            status: None,
         };
         let (early, late) = (Some("2026-01-02T03:04:05Z"), Some("2026-01-03T00:00:00Z"));
         let older = |one: &Mark, shown: &Mark| one.is_older_than(shown, "c");

@@ -1,4 +1,4 @@
-//! Sends single requests to GitHub, with retries and error messages.
+//! Sends single requests to a forge, with retries and error messages.
 
 use std::time::Duration;
 
@@ -9,17 +9,19 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::exchange::{self, HttpRequest, Response, exchange};
-use super::refusal::Refusal;
+use super::protocol::Protocol;
+use super::refusal::{Problem, Refusal};
 use super::retry::{self, Purpose, ResponseInfo, RetryDecision, RetryPolicy, jitter};
-use super::{Repository, Secret, model};
+use super::{Repository, Secret};
 use perfquilt_model::error::{Error, Result};
 
-/// Sends requests to GitHub's API for one repository, without a session.
+/// Sends requests to a forge's API for one repository, without a session.
 #[derive(Debug, Clone)]
 pub(super) struct Transport {
+    pub(super) protocol: &'static Protocol,
     pub(super) repository: Repository,
     /// The URL of the API.
-    api: String,
+    pub(super) api: String,
     policy: RetryPolicy,
     octocrab: Octocrab,
 }
@@ -27,7 +29,7 @@ pub(super) struct Transport {
 /// Why a request failed.
 #[derive(Debug)]
 pub(super) enum RequestError {
-    /// GitHub refused the request with this status for this cause; it had no effect.
+    /// The forge refused the request with this status for this cause; it had no effect.
     Refused(u16, Refusal, Error),
     /// It is unknown whether the request took effect; contains the response, if there was one.
     Uncertain(Error, ResponseInfo),
@@ -67,9 +69,15 @@ impl Request<'_> {
 
 impl Transport {
     /// Connects to nothing yet.
-    pub(super) fn new(repository: Repository, api: String, policy: RetryPolicy) -> Result<Self> {
-        let octocrab = exchange::connect(&api, &policy)?;
+    pub(super) fn new(
+        protocol: &'static Protocol,
+        repository: Repository,
+        api: String,
+        policy: RetryPolicy,
+    ) -> Result<Self> {
+        let octocrab = exchange::connect(protocol, &api, &policy)?;
         Ok(Transport {
+            protocol,
             repository,
             api,
             policy,
@@ -79,7 +87,7 @@ impl Transport {
 
     /// Returns a path below the repository's API path.
     pub(super) fn path(&self, rest: &str) -> String {
-        format!("/repos/{}/{rest}", self.repository)
+        format!("{}/{rest}", (self.protocol.repository)(&self.repository))
     }
 
     /// Waits before the next round, after it was unknown for the `attempts`th time whether a request took effect,
@@ -99,12 +107,12 @@ impl Transport {
         }
     }
 
-    /// Sends a request, with retries, and returns the body of a successful response.
+    /// Sends a request, with retries, and returns a successful response.
     pub(super) fn send(
         &self,
         secret: &Secret,
         request: &Request<'_>,
-    ) -> Result<String, RequestError> {
+    ) -> Result<Response, RequestError> {
         let response = self.send_with_retries(secret, request)?;
         self.check_status(request, response, secret)
     }
@@ -116,7 +124,8 @@ impl Transport {
         request: &Request<'_>,
     ) -> Result<Response, RequestError> {
         let http = self.http(secret, request).map_err(RequestError::Other)?;
-        let sent = exchange::wait(exchange(&self.octocrab, http)).map_err(RequestError::Other)?;
+        let sent = exchange::wait(exchange(self.protocol, &self.octocrab, http))
+            .map_err(RequestError::Other)?;
         let single = !request.repeatable;
         match sent {
             Ok(response) => {
@@ -126,7 +135,8 @@ impl Transport {
                     let minutes = wait.as_secs().div_ceil(60);
                     return Err(RequestError::Other(
                         failed(&format!("it answered {status}")).hint(format!(
-                            "GitHub's limit on requests is used up; try again in {minutes} min"
+                            "{}'s limit on requests is used up; try again in {minutes} min",
+                            self.protocol.name
                         )),
                     ));
                 }
@@ -157,8 +167,8 @@ impl Transport {
     fn http(&self, secret: &Secret, request: &Request<'_>) -> Result<HttpRequest> {
         let url = format!("{}{}", self.api, request.path);
         let body = request.body.as_ref().map(Value::to_string);
-        let mut http =
-            exchange::request(request.method.clone(), &url, secret, body).map_err(|error| {
+        let mut http = exchange::request(self.protocol, request.method.clone(), &url, secret, body)
+            .map_err(|error| {
                 let why = secret.scrub(&error.to_string());
                 Error::forge_unreachable(format!("cannot {}: {why}", request.purpose))
             })?;
@@ -174,12 +184,12 @@ impl Transport {
         request: &Request<'_>,
         response: Response,
         secret: &Secret,
-    ) -> Result<String, RequestError> {
+    ) -> Result<Response, RequestError> {
         let status = response.info.status.unwrap_or(0);
         if (200..300).contains(&status) {
-            return Ok(response.body);
+            return Ok(response);
         }
-        let said: model::Problem = serde_json::from_str(&response.body).unwrap_or_default();
+        let said: Problem = serde_json::from_str(&response.body).unwrap_or_default();
         let said = secret.scrub(&said.text());
         let mut error = Error::forge_refused(format!(
             "cannot {}: {} answered {status}{}",
@@ -196,19 +206,20 @@ impl Transport {
         let refusal = response.info.refusal.unwrap_or_default();
         let repository = &self.repository;
         error = match status {
-            300..=399 if place.contains("/login") => error.hint(NO_API),
+            300..=399 if place.contains("/login") => error.hint(self.protocol.no_api),
             301 | 302 | 307 | 308 => error.hint(format!(
                 "{repository} was moved ({place}): use its new name"
             )),
             401 => error.hint("the token is wrong, expired or revoked: create a new one"),
-            403 | 404 if said.is_empty() && is_page(&response.body) => error.hint(NO_API),
+            403 | 404 if said.is_empty() && is_page(&response.body) => error.hint(self.protocol.no_api),
             _ if let Some(hint) = refusal.hint(repository) => error.hint(hint),
             403 | 404 if let Some(needed) = response.needed => error.hint(format!(
                 "the token needs `{needed}` for {repository}, which its owner grants in its settings"
             )),
-            403 if request.method != Method::GET => error.hint(
-                "the token needs `pull-requests: write` and `checks: write` for this repository, unless GitHub names another cause",
-            ),
+            403 if request.method != Method::GET => error.hint(format!(
+                "the token needs {} for this repository, unless {} names another cause",
+                self.protocol.permissions, self.protocol.name
+            )),
             403 | 404 => error.hint(format!(
                 "check that {repository} exists and that the token can read it"
             )),
@@ -218,6 +229,27 @@ impl Transport {
         Err(match status {
             300..=499 => RequestError::Refused(status, refusal, error),
             _ => RequestError::Other(error),
+        })
+    }
+
+    /// Parses the body of a successful response.
+    pub(super) fn parse<T: DeserializeOwned>(
+        &self,
+        request: &Request<'_>,
+        text: &str,
+    ) -> Result<T> {
+        serde_json::from_str(text).map_err(|error| {
+            let purpose = request.purpose;
+            if is_page(text) {
+                return Error::forge_answer(format!(
+                    "cannot {purpose}: the response is a web page"
+                ))
+                .hint(self.protocol.no_api);
+            }
+            Error::forge_answer(format!(
+                "cannot {purpose}: the response cannot be read: {error}"
+            ))
+            .hint("run the same command again; it never posts twice")
         })
     }
 
@@ -250,6 +282,10 @@ pub(super) fn post(purpose: &str, path: String, body: Value) -> Request<'_> {
     request(Method::POST, purpose, path, Some(body))
 }
 
+pub(super) fn put(purpose: &str, path: String, body: Value) -> Request<'_> {
+    request(Method::PUT, purpose, path, Some(body))
+}
+
 pub(super) fn patch(purpose: &str, path: String, body: Value) -> Request<'_> {
     request(Method::PATCH, purpose, path, Some(body))
 }
@@ -265,24 +301,6 @@ pub(super) fn unless_gone<T>(sent: Result<T, RequestError>) -> Result<Option<T>>
         sent => Ok(Some(sent?)),
     }
 }
-
-pub(super) fn parse<T: DeserializeOwned>(request: &Request<'_>, text: &str) -> Result<T> {
-    serde_json::from_str(text).map_err(|error| {
-        let purpose = request.purpose;
-        if is_page(text) {
-            return Error::forge_answer(format!("cannot {purpose}: the response is a web page"))
-                .hint(NO_API);
-        }
-        Error::forge_answer(format!(
-            "cannot {purpose}: the response cannot be read: {error}"
-        ))
-        .hint("run the same command again; it never posts twice")
-    })
-}
-
-/// The hint about an address at which no API answers.
-pub(super) const NO_API: &str = "give the address of the API, that of GitHub Enterprise ends in /api/v3; or a proxy answered in its \
-                      place";
 
 /// Returns whether a response is a web page, as login pages and proxies send.
 fn is_page(text: &str) -> bool {

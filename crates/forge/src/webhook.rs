@@ -1,23 +1,51 @@
-//! GitHub's webhook deliveries: verifies and parses them.
+//! Webhook deliveries: what they tell, whichever forge sends them, and whether they are genuine.
 
 use ring::hmac;
-use serde::Deserialize;
-use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::de::DeserializeOwned;
 
-use super::model::{Branch, RepositoryName, User};
-use super::{Repository, Secret, is_commit};
+use super::{Repository, Secret};
 
-/// Returns whether `signature` (the header `X-Hub-Signature-256`) is the signature of `body` with `secret`.
-/// Compares in constant time.
-pub fn is_signature_valid(secret: &Secret, body: &[u8], signature: &str) -> bool {
-    !secret.is_empty() && is_signature_of(secret.expose().as_bytes(), body, signature)
+/// The headers of a delivery.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeliveryHead {
+    /// The event.
+    pub event: String,
+    /// The delivery's id, which a repeated one shares.
+    pub id: String,
+    /// What proves that the delivery is genuine.
+    pub proof: Proof,
 }
 
-fn is_signature_of(key: &[u8], body: &[u8], signature: &str) -> bool {
-    let key = hmac::Key::new(hmac::HMAC_SHA256, key);
-    let tag = signature.strip_prefix("sha256=");
-    let tag = tag.and_then(|digits| hex::decode(digits).ok());
-    tag.is_some_and(|tag| hmac::verify(&key, body, &tag).is_ok())
+/// What proves that a delivery comes from somebody who knows the secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Proof {
+    /// `sha256=` and the HMAC-SHA256 of the body in hexadecimal digits.
+    Signature(String),
+    /// The secret itself.
+    Token(Secret),
+}
+
+impl Proof {
+    /// Returns whether it proves that a delivery with this body is genuine. Compares in constant time.
+    pub fn is_valid(&self, secret: &Secret, body: &[u8]) -> bool {
+        !secret.is_empty() && self.is_of(secret.expose().as_bytes(), body)
+    }
+
+    fn is_of(&self, key: &[u8], body: &[u8]) -> bool {
+        let key_of = |key: &[u8]| hmac::Key::new(hmac::HMAC_SHA256, key);
+        let tag = match self {
+            Proof::Signature(signature) => {
+                let digits = signature.strip_prefix("sha256=");
+                digits.and_then(|digits| hex::decode(digits).ok())
+            }
+            // Equal keys make equal signatures.
+            Proof::Token(token) => {
+                let tag = hmac::sign(&key_of(token.expose().as_bytes()), body);
+                Some(tag.as_ref().to_vec())
+            }
+        };
+        tag.is_some_and(|tag| hmac::verify(&key_of(key), body, &tag).is_ok())
+    }
 }
 
 /// A delivery about a pull request or an issue.
@@ -29,224 +57,137 @@ pub enum Delivery {
     Comment(CommentDelivery),
 }
 
-/// Why [`parse`] returns no delivery.
+/// Why there is no delivery to act on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rejection {
     /// The delivery is about neither a pull request nor a comment.
     OtherEvent,
     /// The delivery is about another repository.
     OtherRepository,
-    /// The delivery does not have GitHub's format; contains the reason.
+    /// The delivery does not have the forge's format; contains the reason.
     Malformed(String),
+    /// It is unknown what its author may do; contains the reason.
+    Unknown(String),
 }
 
-/// A delivery of the event `pull_request`.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+/// A change of a pull request.
+#[derive(Debug, Clone, PartialEq)]
 pub struct PullRequestDelivery {
-    /// The change: `opened`, `synchronize`, `closed`, ….
-    pub action: Option<String>,
-    /// The pull request.
-    pub pull_request: ChangedPullRequest,
-    sender: Option<User>,
-    before: Option<String>,
-}
-
-/// A delivery of the event `issue_comment`.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-pub struct CommentDelivery {
-    /// The change: `created`, `edited` or `deleted`.
-    pub action: Option<String>,
-    /// The issue or pull request.
-    pub issue: CommentedIssue,
-    /// The comment.
-    pub comment: ChangedComment,
-}
-
-/// The pull request of a delivery.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-pub struct ChangedPullRequest {
-    /// Its number.
+    /// The change.
+    pub change: Change,
+    /// The pull request's number.
     pub number: u64,
     /// Whether it is a draft.
-    #[serde(default)]
     pub draft: bool,
-    head: Branch,
-    user: Option<User>,
-    author_association: String,
+    /// Its head commit.
+    pub head: String,
+    /// Its author.
+    pub author: Author,
+    /// Who made the change.
+    pub sender: Author,
 }
 
-/// The issue or pull request that a comment belongs to.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-pub struct CommentedIssue {
-    /// Its number.
+/// How a pull request changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// It was opened, also again, or is no draft any more.
+    Opened,
+    /// It has another head commit.
+    Pushed {
+        /// The head commit that was replaced, if the delivery tells.
+        before: Option<String>,
+    },
+    /// It was closed or merged.
+    Closed,
+    /// Anything else.
+    Other,
+}
+
+/// A comment on an issue or pull request.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CommentDelivery {
+    /// Whether the comment was written just now, not changed or deleted.
+    pub is_new: bool,
+    /// Whether it is on a pull request.
+    pub on_pull_request: bool,
+    /// The pull request's number.
     pub number: u64,
-    state: String,
-    pull_request: Option<IgnoredAny>,
-    user: Option<User>,
-    author_association: String,
-}
-
-/// The comment of a delivery.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-pub struct ChangedComment {
-    /// Its id.
-    pub id: u64,
+    /// Whether the pull request is open.
+    pub is_open: bool,
+    /// The pull request's author.
+    pub pull_request_author: Author,
+    /// The comment's id.
+    pub comment: u64,
     /// Its text.
-    pub body: Option<String>,
-    user: Option<User>,
-    author_association: String,
+    pub text: String,
+    /// Its author.
+    pub author: Author,
 }
 
-/// The author of a pull request, an issue or a comment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Author<'a> {
-    /// The login; `None` when the account was deleted.
-    pub login: Option<&'a str>,
+/// The author of a pull request, a comment or a change.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Author {
+    /// The id, where the forge needs it.
+    pub id: Option<u64>,
+    /// The login; `None` when the account was deleted, or only its id is known.
+    pub login: Option<String>,
     /// Whether the account is a bot.
     pub is_bot: bool,
-    /// GitHub's `author_association`: the author's relation to the repository.
-    pub association: &'a str,
+    /// The author's relation to the repository, as `associations` of `[commands]` has it; `None` when only
+    /// [`Forge::look_up`](super::Forge::look_up) tells.
+    pub association: Option<String>,
 }
 
-impl<'a> Author<'a> {
-    fn new(user: Option<&'a User>, association: &'a str) -> Self {
-        Author {
-            login: user.map(|user| user.login.as_str()),
-            is_bot: user.is_some_and(|user| user.kind.as_deref() == Some("Bot")),
-            association,
+impl Author {
+    /// Returns whether both are the same account.
+    pub fn is(&self, other: &Author) -> bool {
+        match (&self.login, &other.login, self.id, other.id) {
+            (Some(one), Some(other), ..) => one.eq_ignore_ascii_case(other),
+            (_, _, one, other) => one.is_some() && one == other,
         }
     }
 }
 
-impl PullRequestDelivery {
-    /// Returns the head commit that a push replaced; `None` if the delivery has none.
-    pub fn before(&self) -> Option<&str> {
-        self.before.as_deref().filter(|before| is_commit(before))
-    }
-
-    /// Returns who made the change. GitHub tells the association of the pull request's author, and nobody else's.
-    pub fn sender(&self) -> Author<'_> {
-        let request = &self.pull_request;
-        let sender = self.sender.as_ref();
-        let login = sender.map(|user| user.login.as_str());
-        let is_author = request
-            .author()
-            .login
-            .zip(login)
-            .is_some_and(|(author, sender)| author.eq_ignore_ascii_case(sender));
-        let association = if is_author {
-            request.author_association.as_str()
-        } else {
-            ""
-        };
-        Author::new(sender, association)
-    }
-}
-
-impl ChangedPullRequest {
-    /// Returns its head commit.
-    pub fn head(&self) -> &str {
-        &self.head.sha
-    }
-
-    /// Returns its author.
-    pub fn author(&self) -> Author<'_> {
-        Author::new(self.user.as_ref(), &self.author_association)
-    }
-}
-
-impl CommentedIssue {
-    /// Returns whether it is a pull request.
-    pub fn is_pull_request(&self) -> bool {
-        self.pull_request.is_some()
-    }
-
-    /// Returns whether it is open.
-    pub fn is_open(&self) -> bool {
-        self.state == "open"
-    }
-
-    /// Returns its author.
-    pub fn author(&self) -> Author<'_> {
-        Author::new(self.user.as_ref(), &self.author_association)
-    }
-}
-
-impl ChangedComment {
-    /// Returns its author.
-    pub fn author(&self) -> Author<'_> {
-        Author::new(self.user.as_ref(), &self.author_association)
-    }
-}
-
-/// Parses the delivery of `event` (the header `X-GitHub-Event`) with this body, for `repository`.
-pub fn parse(event: &str, body: &[u8], repository: &Repository) -> Result<Delivery, Rejection> {
-    match event {
-        "pull_request" => {
-            let delivery: PullRequestDelivery = parse_body(body, repository)?;
-            if !is_commit(delivery.pull_request.head()) {
-                return Err(Rejection::Malformed("its head is not a commit".to_owned()));
-            }
-            Ok(Delivery::PullRequest(delivery))
-        }
-        "issue_comment" => parse_body(body, repository).map(Delivery::Comment),
-        _ => Err(Rejection::OtherEvent),
-    }
-}
-
-/// Parses a body after its repository, so that those of other repositories are rejected as such.
-fn parse_body<T: DeserializeOwned>(body: &[u8], repository: &Repository) -> Result<T, Rejection> {
-    #[derive(Deserialize)]
-    struct Subject {
-        repository: Option<RepositoryName>,
-    }
+/// Parses a body of which `repository` is about `own`, so that those of other repositories are rejected as such.
+pub(super) fn parse_body<S: DeserializeOwned, T: DeserializeOwned>(
+    body: &[u8],
+    own: &Repository,
+    repository: impl Fn(S) -> Option<String>,
+) -> Result<T, Rejection> {
     let malformed = |error: serde_json::Error| Rejection::Malformed(error.to_string());
-    let subject: Subject = serde_json::from_slice(body).map_err(malformed)?;
-    let about = subject.repository.map(|found| found.full_name);
-    if !about.is_some_and(|name| name.eq_ignore_ascii_case(&repository.to_string())) {
+    let subject: S = serde_json::from_slice(body).map_err(malformed)?;
+    let about = repository(subject);
+    if !about.is_some_and(|name| name.eq_ignore_ascii_case(&own.to_string())) {
         return Err(Rejection::OtherRepository);
     }
     serde_json::from_slice(body).map_err(malformed)
 }
 
+/// Returns a head commit, or why the delivery is malformed.
+pub(super) fn head(commit: &str) -> Result<String, Rejection> {
+    if super::is_commit(commit) {
+        Ok(commit.to_owned())
+    } else {
+        Err(Rejection::Malformed("its head is not a commit".to_owned()))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
 
-    const HEAD: &str = "9f8e7d6c5b4a39281706f5e4d3c2b1a098765432";
-
-    fn of(event: &str, body: &Value) -> Result<Delivery, Rejection> {
-        parse(
-            event,
-            body.to_string().as_bytes(),
-            &"acme/series".parse().unwrap(),
-        )
-    }
-
-    fn pull_request() -> Value {
-        json!({
-            "action": "opened",
-            "repository": { "full_name": "Acme/series" },
-            "pull_request": {
-                "number": 7, "head": { "sha": HEAD }, "author_association": "OWNER",
-                "user": { "login": "dependabot[bot]", "type": "Bot" },
-            },
-        })
+    fn signed(signature: &str) -> Proof {
+        Proof::Signature(signature.to_owned())
     }
 
     #[test]
     fn signatures() {
-        // The example in GitHub's documentation of webhooks.
+        // A published example.
         let secret = Secret::new("It's a Secret to Everybody");
         let signature = "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17";
-        assert!(is_signature_valid(&secret, b"Hello, World!", signature));
-        assert!(!is_signature_valid(&secret, b"Hello, World?", signature));
-        assert!(!is_signature_valid(
-            &Secret::new("another"),
-            b"Hello, World!",
-            signature
-        ));
+        assert!(signed(signature).is_valid(&secret, b"Hello, World!"));
+        assert!(!signed(signature).is_valid(&secret, b"Hello, World?"));
+        assert!(!signed(signature).is_valid(&Secret::new("another"), b"Hello, World!"));
         let wrong = [&signature[7..], &signature[..69], "sha256=", "sha1=00", ""];
         for wrong in wrong.map(str::to_owned).into_iter().chain([
             format!("{signature}00"),
@@ -254,7 +195,7 @@ mod tests {
             signature.replace("757", "ü7"),
         ]) {
             assert!(
-                !is_signature_valid(&secret, b"Hello, World!", &wrong),
+                !signed(&wrong).is_valid(&secret, b"Hello, World!"),
                 "{wrong}"
             );
         }
@@ -264,90 +205,23 @@ mod tests {
     fn without_a_secret_nothing_is_genuine() {
         // The signature of "" with an empty key.
         let signature = "sha256=b613679a0814d9ec772f95d778c35fc5ff1697c493715653c6c712144292c5ad";
-        assert!(is_signature_of(b"", b"", signature));
-        assert!(!is_signature_valid(&Secret::new(" "), b"", signature));
+        assert!(signed(signature).is_of(b"", b""));
+        assert!(!signed(signature).is_valid(&Secret::new(" "), b""));
     }
 
     #[test]
-    fn pull_requests() {
-        let Ok(Delivery::PullRequest(delivery)) = of("pull_request", &pull_request()) else {
-            panic!("not accepted");
-        };
-        assert_eq!(delivery.action.as_deref(), Some("opened"));
-        assert_eq!(delivery.pull_request.head(), HEAD);
-        assert!(!delivery.pull_request.draft);
-        let author = Author {
-            login: Some("dependabot[bot]"),
-            is_bot: true,
-            association: "OWNER",
-        };
-        assert_eq!(delivery.pull_request.author(), author);
-    }
-
-    #[test]
-    fn only_the_author_has_an_association() {
-        let sender = |login: Value| {
-            let mut body = pull_request();
-            body["pull_request"]["user"] = json!({ "login": "Alice", "type": "User" });
-            body["sender"] = login;
-            let Ok(Delivery::PullRequest(delivery)) = of("pull_request", &body) else {
-                panic!("not accepted");
-            };
-            let sender = delivery.sender();
-            (
-                sender.login.map(str::to_owned),
-                sender.association.to_owned(),
-            )
-        };
-        let user = |login: &str| sender(json!({ "login": login, "type": "User" }));
-        assert_eq!(user("alice"), (Some("alice".into()), "OWNER".into()));
-        assert_eq!(user("mallory"), (Some("mallory".into()), String::new()));
-        assert_eq!(sender(json!(null)), (None, String::new()));
-    }
-
-    #[test]
-    fn the_author_of_a_comment_may_be_gone() {
-        let body = json!({
-            "action": "a new one",
-            "repository": { "full_name": "acme/series" },
-            "issue": { "number": 7, "state": "open", "pull_request": null, "user": null, "author_association": "NONE" },
-            "comment": { "id": 9, "body": null, "user": null, "author_association": "A_NEW_ONE" },
-        });
-        let Ok(Delivery::Comment(delivery)) = of("issue_comment", &body) else {
-            panic!("not accepted");
-        };
-        assert!(delivery.issue.is_open() && !delivery.issue.is_pull_request());
-        let author = Author {
-            login: None,
-            is_bot: false,
-            association: "A_NEW_ONE",
-        };
-        assert_eq!(delivery.comment.author(), author);
-    }
-
-    #[test]
-    fn others_are_rejected() {
-        let other = |change: &dyn Fn(&mut Value)| {
-            let mut body = pull_request();
-            change(&mut body);
-            of("pull_request", &body)
-        };
-        assert_eq!(of("ping", &json!({})), Err(Rejection::OtherEvent));
-        let elsewhere = json!({ "repository": { "full_name": "acme/other" } });
-        for event in ["pull_request", "issue_comment"] {
-            assert_eq!(of(event, &elsewhere), Err(Rejection::OtherRepository));
-            assert_eq!(of(event, &json!({})), Err(Rejection::OtherRepository));
+    fn tokens() {
+        let secret = Secret::new("0123456789abcdef");
+        let token = |text: &str| Proof::Token(Secret::new(text));
+        assert!(token("0123456789abcdef").is_valid(&secret, b"{}"));
+        for wrong in [
+            "",
+            "0123456789abcde",
+            "0123456789abcdef0",
+            "0123456789abcdeg",
+        ] {
+            assert!(!token(wrong).is_valid(&secret, b"{}"), "{wrong}");
         }
-        let malformed = [
-            other(&|body| body["pull_request"] = json!(null)),
-            other(&|body| body["pull_request"]["head"]["sha"] = "--upload-pack".into()),
-            other(&|body| body["pull_request"]["number"] = json!(-1)),
-            of("issue_comment", &pull_request()),
-            of("pull_request", &json!([])),
-            parse("issue_comment", b"{", &"acme/series".parse().unwrap()),
-        ];
-        for found in malformed {
-            assert!(matches!(found, Err(Rejection::Malformed(_))), "{found:?}");
-        }
+        assert!(!token("").is_valid(&Secret::new(""), b"{}"));
     }
 }

@@ -51,7 +51,7 @@ pub enum Kind {
     /// Inconclusive: the result is, with `--fail-on inconclusive`; `calibrate` found a broken promise; `bisect` is
     /// undecided.
     Inconclusive = 7,
-    /// Forge: GitHub refused, could not be reached, or has no such pull request.
+    /// Forge: the forge refused, could not be reached, or has no such pull request.
     Forge = 8,
     /// Interrupted by a signal; the same command continues.
     Interrupted = 130,

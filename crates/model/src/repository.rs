@@ -5,10 +5,10 @@ use std::str::FromStr;
 
 use crate::error::Error;
 
-/// A repository as `owner/name`.
+/// A repository as `owner/name`; where groups contain others, as `group/subgroup/name`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Repository {
-    /// The user or organisation.
+    /// The user or organisation, or the path of the group.
     pub owner: String,
     /// The repository's name.
     pub name: String,
@@ -31,8 +31,8 @@ impl FromStr for Repository {
                 && text.bytes().all(plain)
                 && ![".", ".."].contains(&text)
         };
-        match text.split_once('/') {
-            Some((owner, name)) if part(owner) && part(name) => Ok(Repository {
+        match text.rsplit_once('/') {
+            Some((owner, name)) if owner.split('/').all(part) && part(name) => Ok(Repository {
                 owner: owner.to_owned(),
                 name: name.to_owned(),
             }),

@@ -100,12 +100,14 @@ fn escaped(text: &str) -> String {
             }
             c => result.push(c),
         }
-        // GitHub finds mentions, references and addresses in the rendered text, where escapes are gone; a zero width
+        // Forges find mentions, references and addresses in the rendered text, where escapes are gone; a zero width
         // space inside them remains.
         let link = match c {
             // Covers e-mail addresses, too.
             '@' => next.is_some_and(|next| !next.is_whitespace()),
             '#' => next.is_some_and(char::is_alphanumeric),
+            // What other forges link: merge requests, milestones, epics and snippets.
+            '!' | '%' | '&' | '$' => next.is_some_and(|next| next.is_ascii_digit()),
             ':' => next == Some('/') || is_emoji(rest),
             'w' | 'W' => next == Some('.') && ends_with(&result, "www"),
             // GH-12 refers to an issue, and CVE-2024-1 and GHSA-… to advisories, too.
@@ -245,6 +247,10 @@ mod tests {
             ("@_x", "@_x"),
             ("www@.b", "@.b"),
             ("a/b@0123abcdef", "@0123abcdef"),
+            ("a/b!12, $3", "!12"),
+            ("a/b!12, $3", "$3"),
+            ("%4 and &5", "%4"),
+            ("%4 and &5", "&amp;5"),
         ] {
             let shown = markdown(text).replace('\\', "");
             assert!(!shown.contains(active), "{active} in {shown}");

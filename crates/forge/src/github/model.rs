@@ -79,39 +79,7 @@ pub(super) struct CheckRuns {
 
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct Label {
+    #[serde(default)]
+    pub id: u64,
     pub name: String,
-}
-
-/// GitHub's error message.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct Problem {
-    pub message: String,
-    pub documentation_url: String,
-    /// The single faults of an invalid request: texts, or objects with `message` or `field` and `code`.
-    pub errors: Vec<serde_json::Value>,
-}
-
-impl Problem {
-    /// Returns the message with the single faults.
-    pub(super) fn text(&self) -> String {
-        let fault = |error: &serde_json::Value| {
-            let field = |name: &str| error[name].as_str();
-            match (
-                error.as_str().or_else(|| field("message")),
-                field("field"),
-                field("code"),
-            ) {
-                (Some(text), _, _) => Some(text.to_owned()),
-                (None, Some(field), Some(code)) => Some(format!("{field}: {code}")),
-                _ => None,
-            }
-        };
-        let message = Some(self.message.clone()).filter(|message| !message.is_empty());
-        let parts: Vec<String> = message
-            .into_iter()
-            .chain(self.errors.iter().filter_map(fault))
-            .collect();
-        parts.join(": ")
-    }
 }

@@ -1,4 +1,4 @@
-//! Answers of the fake.
+//! Answers of GitHub.
 
 use std::collections::BTreeMap;
 
@@ -6,35 +6,18 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 
+use super::contract::Call;
 use super::{APP, CheckRun, Comment, PullRequest, State, TOKEN};
-
-/// A request that fits the description.
-pub struct Call<'a> {
-    /// Method and path with parameters.
-    pub operation: &'a str,
-    pub parameters: BTreeMap<String, String>,
-    pub query: BTreeMap<String, String>,
-    pub body: Value,
-    pub token: String,
-}
 
 /// The token an App gets for its installation.
 const INSTALLED: &str = "ghs_INSTALLATION";
 
 impl Call<'_> {
-    fn number(&self, name: &str) -> u64 {
-        self.parameters[name].parse().unwrap()
-    }
-
-    /// The page of `all` that was asked for.
-    fn page<T>(&self, all: Vec<T>) -> Vec<T> {
-        let number = |name: &str, usual: usize| {
-            self.query
-                .get(name)
-                .map_or(usual, |text| text.parse().unwrap())
-        };
-        let (size, page) = (number("per_page", 30).min(100), number("page", 1));
-        all.into_iter().skip(size * (page - 1)).take(size).collect()
+    fn hundred<T>(&self, all: Vec<T>) -> Vec<T> {
+        let page = self.page(all, "per_page", 100);
+        // perfquilt counts them.
+        self.has_next.set(false);
+        page
     }
 }
 
@@ -113,7 +96,7 @@ pub fn answer(state: &mut State, call: &Call<'_>) -> (u16, Value) {
             let found: Vec<Value> = found
                 .map(|request| pull_request(state, request, "pull-request-simple"))
                 .collect();
-            (200, json!(call.page(found)))
+            (200, json!(call.hundred(found)))
         }
         "GET /repos/{owner}/{repo}/issues/{issue_number}/comments" => {
             let comments = state.of(call.number("issue_number")).comments.clone();
@@ -121,7 +104,7 @@ pub fn answer(state: &mut State, call: &Call<'_>) -> (u16, Value) {
                 .iter()
                 .map(|comment| self::comment(state, comment))
                 .collect();
-            (200, json!(call.page(comments)))
+            (200, json!(call.hundred(comments)))
         }
         "POST /repos/{owner}/{repo}/issues/{issue_number}/comments" => {
             let number = call.number("issue_number");
@@ -142,22 +125,14 @@ pub fn answer(state: &mut State, call: &Call<'_>) -> (u16, Value) {
         }
         "GET /repos/{owner}/{repo}/issues/comments/{comment_id}" => {
             let id = call.number("comment_id");
-            let mut all = state
-                .pull_requests
-                .iter()
-                .flat_map(|request| &request.comments);
-            match all.find(|comment| comment.id == id).cloned() {
+            match state.comment(id).cloned() {
                 Some(found) => (200, comment(state, &found)),
                 None => problem(404, "Not Found"),
             }
         }
         "PATCH /repos/{owner}/{repo}/issues/comments/{comment_id}" => {
             let (id, login) = (call.number("comment_id"), state.rights.login.clone());
-            let mut all = state
-                .pull_requests
-                .iter_mut()
-                .flat_map(|request| &mut request.comments);
-            let Some(found) = all.find(|comment| comment.id == id) else {
+            let Some(found) = state.comment(id) else {
                 return problem(404, "Not Found");
             };
             if found.author != login {
@@ -171,24 +146,18 @@ pub fn answer(state: &mut State, call: &Call<'_>) -> (u16, Value) {
         }
         "DELETE /repos/{owner}/{repo}/issues/comments/{comment_id}" => {
             let id = call.number("comment_id");
-            for request in &mut state.pull_requests {
-                if let Some(place) = request.comments.iter().position(|comment| comment.id == id) {
-                    request.comments.remove(place);
-                    return (204, Value::Null);
-                }
+            if state.remove(id) {
+                (204, Value::Null)
+            } else {
+                problem(404, "Not Found")
             }
-            problem(404, "Not Found")
         }
         "POST /repos/{owner}/{repo}/issues/comments/{comment_id}/reactions" => {
             let (id, content) = (
                 call.number("comment_id"),
                 call.body["content"].as_str().unwrap(),
             );
-            let mut all = state
-                .pull_requests
-                .iter_mut()
-                .flat_map(|request| &mut request.comments);
-            let Some(found) = all.find(|comment| comment.id == id) else {
+            let Some(found) = state.comment(id) else {
                 return problem(404, "Not Found");
             };
             let new = !found.reactions.iter().any(|known| known == content);
@@ -221,7 +190,7 @@ pub fn answer(state: &mut State, call: &Call<'_>) -> (u16, Value) {
                 runs = latest.into_values().collect();
             }
             let total = runs.len();
-            let runs = call.page(runs);
+            let runs = call.hundred(runs);
             let runs: Vec<Value> = runs.iter().map(|run| check_run(state, run)).collect();
             (200, json!({ "total_count": total, "check_runs": runs }))
         }
@@ -254,7 +223,7 @@ pub fn answer(state: &mut State, call: &Call<'_>) -> (u16, Value) {
         }
         "GET /repos/{owner}/{repo}/issues/{issue_number}/labels" => {
             let names = state.of(call.number("issue_number")).labels.clone();
-            (200, json!(call.page(labels(state, &names))))
+            (200, json!(call.hundred(labels(state, &names))))
         }
         "POST /repos/{owner}/{repo}/issues/{issue_number}/labels" => {
             let number = call.number("issue_number");

@@ -7,7 +7,7 @@ use ring::signature::{RSA_PKCS1_SHA256, RsaKeyPair};
 use rustls_pki_types::PrivateKeyDer;
 use rustls_pki_types::pem::PemObject;
 
-use super::Secret;
+use crate::Secret;
 use perfquilt_model::error::{Error, Result};
 
 /// How far the token's issue time lies in the past, in seconds.
@@ -60,7 +60,7 @@ mod tests {
     use ring::signature::{RSA_PKCS1_2048_8192_SHA256, UnparsedPublicKey};
 
     /// Generated for this test: `openssl genrsa -traditional 2048`.
-    const KEY: &str = include_str!("../../../tests/fixtures/github/app-key.pem");
+    const KEY: &str = include_str!("../../../../tests/fixtures/github/app-key.pem");
 
     #[test]
     fn the_signature_holds() {

@@ -5,28 +5,9 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use super::model::{Branch, RepositoryName};
-use super::{Repository, is_commit};
+use crate::credentials::{Variable, first_set};
+use crate::{Target, is_commit};
 use perfquilt_model::error::{Error, Result};
-
-/// Facts about a pull request that need no request to GitHub.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Target {
-    /// The target repository.
-    pub repository: Option<Repository>,
-    /// Its number.
-    pub number: Option<u64>,
-    /// The commit that was measured.
-    pub head: Option<String>,
-    /// The owner of the source repository, for pull requests from forks, whose number the event lacks; `None` if the fork
-    /// was deleted.
-    pub owner: Option<String>,
-    /// The source branch of such a pull request.
-    pub branch: Option<String>,
-    /// The URL of the workflow run that measured.
-    pub run: Option<String>,
-    /// When that workflow run began (RFC 3339).
-    pub began: Option<String>,
-}
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
@@ -82,87 +63,94 @@ struct Issue {
     pull_request: Option<IgnoredAny>,
 }
 
-impl Target {
-    /// Reads the environment of a workflow through `variable`; `event` is the text of the file that
-    /// `GITHUB_EVENT_PATH` names. Outside a workflow the target is empty.
-    pub fn from_environment(
-        variable: &dyn Fn(&str) -> Option<String>,
-        event: Option<&str>,
-    ) -> Result<Self> {
-        let set = |name: &str| variable(name).filter(|value| !value.is_empty());
-        let mut target = Target::default();
-        if let Some(repository) = set("GITHUB_REPOSITORY") {
-            target.repository = Some(repository.parse()?);
-        }
-        if let (Some(server), Some(repository), Some(run)) = (
-            set("GITHUB_SERVER_URL"),
-            set("GITHUB_REPOSITORY"),
-            set("GITHUB_RUN_ID"),
-        ) {
-            target.run = Some(format!("{server}/{repository}/actions/runs/{run}"));
-        }
-        match event {
-            Some(text) => target.with(text),
-            None => Ok(target),
-        }
-    }
+/// Reads the environment of a workflow through `variable`, and the event in the file that `GITHUB_EVENT_PATH` names,
+/// unless the user names the pull request. Outside a workflow the target is empty.
+pub(crate) fn target(variable: Variable<'_>, is_named: bool) -> Result<Target> {
+    let path = first_set(variable, &["GITHUB_EVENT_PATH"]).filter(|_| !is_named);
+    let read = |path: String| {
+        std::fs::read_to_string(&path).map_err(|error| {
+            Error::event(format!("cannot read the workflow's event {path}: {error}"))
+        })
+    };
+    from_event(variable, path.map(read).transpose()?.as_deref())
+}
 
-    fn with(mut self, text: &str) -> Result<Self> {
-        let event: Event = serde_json::from_str(text).map_err(|error| {
-            Error::event(format!("the workflow's event cannot be read: {error}"))
-                .hint("check the file that GITHUB_EVENT_PATH names, or give `--pr` and `--head`")
-        })?;
-        let repository_id = event.repository.as_ref().and_then(|found| found.id);
-        if let Some(repository) = event.repository {
-            self.repository = Some(repository.full_name.parse()?);
-        }
-        if let Some(pull_request) = event.pull_request {
-            self.number = Some(pull_request.number);
-            self.head = Some(pull_request.head.sha);
-        } else if let Some(run) = event.workflow_run {
-            if !run.event.starts_with("pull_request") {
-                return Err(Error::event(format!(
-                    "the measuring run was for `{}`, not for a pull request",
-                    run.event
-                ))
-                .hint("let the posting job run `if: github.event.workflow_run.event == 'pull_request_target'`"));
-            }
-            self.run = Some(run.html_url);
-            self.began = run.run_started_at;
-            if run.event == "pull_request_target" {
-                // The other fields of the run may describe the target branch.
-                let (number, head) = titled(&run.display_title)?;
-                self.number = Some(number);
-                self.head = Some(head);
-                return Ok(self);
-            }
-            // GitHub leaves the list empty for pull requests from forks.
-            let own = run.pull_requests.iter();
-            let own: Vec<_> = own.filter(|one| one.may_be_of(repository_id)).collect();
-            self.number = match own[..] {
-                [one] => Some(one.number),
-                _ => None,
-            };
-            let owner = run.head_repository.pointer("/owner/login");
-            self.owner = owner.and_then(Value::as_str).map(str::to_owned);
-            self.branch = run.head_branch;
-            self.head = Some(run.head_sha);
-        } else if let Some(issue) = event.issue {
-            if issue.pull_request.is_none() {
-                return Err(Error::event(format!(
-                    "issue {} is not a pull request",
-                    issue.number
-                )));
-            }
-            self.number = Some(issue.number);
-        }
-        if let Some(head) = &self.head
-            && !is_commit(head)
-        {
-            return Err(Error::event("the workflow's event names no commit"));
-        }
-        Ok(self)
+/// As [`target`], for an event with this text.
+fn from_event(variable: Variable<'_>, event: Option<&str>) -> Result<Target> {
+    let set = |name: &str| first_set(variable, &[name]);
+    let mut target = Target::default();
+    if let Some(repository) = set("GITHUB_REPOSITORY") {
+        target.repository = Some(repository.parse()?);
     }
+    if let (Some(server), Some(repository), Some(run)) = (
+        set("GITHUB_SERVER_URL"),
+        set("GITHUB_REPOSITORY"),
+        set("GITHUB_RUN_ID"),
+    ) {
+        target.run = Some(format!("{server}/{repository}/actions/runs/{run}"));
+    }
+    match event {
+        Some(text) => add_event(target, text),
+        None => Ok(target),
+    }
+}
+
+/// Adds what the event with this text tells to `target`.
+fn add_event(mut target: Target, text: &str) -> Result<Target> {
+    let event: Event = serde_json::from_str(text).map_err(|error| {
+        Error::event(format!("the workflow's event cannot be read: {error}"))
+            .hint("check the file that GITHUB_EVENT_PATH names, or give `--pr` and `--head`")
+    })?;
+    let repository_id = event.repository.as_ref().and_then(|found| found.id);
+    if let Some(repository) = event.repository {
+        target.repository = Some(repository.full_name.parse()?);
+    }
+    if let Some(pull_request) = event.pull_request {
+        target.number = Some(pull_request.number);
+        target.head = Some(pull_request.head.sha);
+    } else if let Some(run) = event.workflow_run {
+        if !run.event.starts_with("pull_request") {
+            return Err(Error::event(format!(
+                "the measuring run was for `{}`, not for a pull request",
+                run.event
+            ))
+            .hint("let the posting job run `if: github.event.workflow_run.event == 'pull_request_target'`"));
+        }
+        target.run = Some(run.html_url);
+        target.began = run.run_started_at;
+        if run.event == "pull_request_target" {
+            // The other fields of the run may describe the target branch.
+            let (number, head) = titled(&run.display_title)?;
+            target.number = Some(number);
+            target.head = Some(head);
+            return Ok(target);
+        }
+        // GitHub leaves the list empty for pull requests from forks.
+        let own = run.pull_requests.iter();
+        let own: Vec<_> = own.filter(|one| one.may_be_of(repository_id)).collect();
+        target.number = match own[..] {
+            [one] => Some(one.number),
+            _ => None,
+        };
+        let owner = run.head_repository.pointer("/owner/login");
+        target.owner = owner.and_then(Value::as_str).map(str::to_owned);
+        target.branch = run.head_branch;
+        target.head = Some(run.head_sha);
+    } else if let Some(issue) = event.issue {
+        if issue.pull_request.is_none() {
+            return Err(Error::credentials(format!(
+                "issue {} is not a pull request",
+                issue.number
+            )));
+        }
+        target.number = Some(issue.number);
+    }
+    if let Some(head) = &target.head
+        && !is_commit(head)
+    {
+        return Err(Error::event("the workflow's event names no commit"));
+    }
+    Ok(target)
 }
 
 /// Returns the pull request and the commit in the title of a measuring run, which is `perfquilt NUMBER COMMIT`.
@@ -192,7 +180,7 @@ mod tests {
             "GITHUB_RUN_ID" => Some("42".to_owned()),
             _ => None,
         };
-        Target::from_environment(&variable, Some(&event.to_string()))
+        from_event(&variable, Some(&event.to_string()))
     }
 
     #[test]
@@ -228,7 +216,7 @@ mod tests {
             let error = of_title(&title).unwrap_err();
             assert!(error.hint_text().unwrap().contains("run-name"), "{title}");
         }
-        let workflow = include_str!("../../../ci/github/measure.yml");
+        let workflow = include_str!("../../../../ci/github/measure.yml");
         let number = "${{ github.event.pull_request.number }}";
         let head = "${{ github.event.pull_request.head.sha }}";
         assert!(workflow.contains(&format!("\nrun-name: perfquilt {number} {head}\n")));
@@ -319,10 +307,7 @@ mod tests {
         );
         let event = serde_json::json!({ "pull_request": { "number": 7, "head": { "sha": "--upload-pack" } } });
         assert!(of(&event).is_err());
-        assert!(Target::from_environment(&|_| None, Some("{")).is_err());
-        assert_eq!(
-            Target::from_environment(&|_| None, None).unwrap(),
-            Target::default()
-        );
+        assert!(from_event(&|_| None, Some("{")).is_err());
+        assert_eq!(from_event(&|_| None, None).unwrap(), Target::default());
     }
 }

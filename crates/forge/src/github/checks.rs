@@ -2,19 +2,16 @@
 
 use serde_json::{Value, json};
 
-use super::client::Client;
 use super::model::{CheckRun, CheckRuns};
-use super::refusal::Refusal;
-use super::start_time::is_before;
-use super::transport::{RequestError, encode_segment, patch, post};
-use perfquilt_model::comment::{Comment, MeasurementStatus};
+use crate::client::Client;
+use crate::forge::CommitStatus;
+use crate::refusal::Refusal;
+use crate::start_time::is_before;
+use crate::status::name;
+use crate::transport::{RequestError, encode_segment, patch, post};
 use perfquilt_model::cut::at_most;
 use perfquilt_model::error::{Error, Result};
 
-/// The check run's name for the default id.
-const NAME: &str = "perfquilt";
-/// The id of a comment unless the user chooses one.
-const DEFAULT_ID: &str = "default";
 /// The maximum length of a title, in characters.
 const MAX_TITLE_CHARS: usize = 255;
 /// The maximum size of a summary, in bytes.
@@ -22,75 +19,9 @@ const MAX_SUMMARY_BYTES: usize = 65_535;
 /// The maximum number of rounds of looking for a check run and writing it.
 const MAX_ROUNDS: u32 = 4;
 
-/// The conclusion of a check run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Conclusion {
-    /// Green.
-    Success,
-    /// Grey: neither good nor bad.
-    Neutral,
-    /// Red.
-    Failure,
-}
-
-impl Conclusion {
-    /// Returns the conclusion for a status. A regression or an inconclusive result is red only on request: a
-    /// measurement informs, and the maintainers decide about merging.
-    pub fn of(
-        status: MeasurementStatus,
-        fail_on_regression: bool,
-        fail_on_inconclusive: bool,
-    ) -> Self {
-        match status {
-            MeasurementStatus::Faster | MeasurementStatus::NoEffect => Conclusion::Success,
-            MeasurementStatus::Failed => Conclusion::Failure,
-            MeasurementStatus::Regression if fail_on_regression => Conclusion::Failure,
-            MeasurementStatus::Unclear | MeasurementStatus::Unfinished if fail_on_inconclusive => {
-                Conclusion::Failure
-            }
-            _ => Conclusion::Neutral,
-        }
-    }
-
-    /// Returns GitHub's name for it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Conclusion::Success => "success",
-            Conclusion::Neutral => "neutral",
-            Conclusion::Failure => "failure",
-        }
-    }
-}
-
-/// Returns the name of the check run for comments with `id`. GitHub shows, and merge rules require, the latest run of a
-/// name, so one workspace's success would hide another one's failure under the same name.
-fn name(id: &str) -> String {
-    if id == DEFAULT_ID {
-        NAME.to_owned()
-    } else {
-        format!("{NAME} ({id})")
-    }
-}
-
-/// A check run to write.
-pub(super) struct CheckRunDraft<'a> {
-    /// The measured commit.
-    pub head: &'a str,
-    /// The comment's id.
-    pub id: &'a str,
-    /// The comment.
-    pub comment: &'a Comment,
-    /// The conclusion.
-    pub conclusion: Conclusion,
-    /// The URL with details.
-    pub details: Option<&'a str>,
-    /// When the measurement began.
-    pub began: Option<&'a str>,
-}
-
 /// Creates or updates the check run of a commit; returns the URL of its page, if it has one. A check run about a
 /// measurement that began later stays as it is, and nothing is returned.
-pub(super) fn update(github: &Client, draft: &CheckRunDraft<'_>) -> Result<Option<String>> {
+pub(super) fn update(github: &Client, draft: &CommitStatus<'_>) -> Result<Option<String>> {
     let body = content(draft);
     let mut uncertain = None;
     for round in 1..=MAX_ROUNDS {
@@ -159,7 +90,7 @@ fn refused(failure: RequestError) -> Error {
     }
 }
 
-fn content(draft: &CheckRunDraft<'_>) -> Value {
+fn content(draft: &CommitStatus<'_>) -> Value {
     let comment = draft.comment;
     let title: String = comment.title.chars().take(MAX_TITLE_CHARS).collect();
     let summary = at_most(&comment.body, MAX_SUMMARY_BYTES);
@@ -177,24 +108,4 @@ fn content(draft: &CheckRunDraft<'_>) -> Value {
         body["started_at"] = json!(began);
     }
     body
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn failure_depends_on_the_options() {
-        use Conclusion::{Failure, Neutral, Success};
-        let quiet = MeasurementStatus::ALL.map(|status| Conclusion::of(status, false, false));
-        assert_eq!(
-            quiet,
-            [Failure, Neutral, Neutral, Success, Success, Neutral]
-        );
-        let strict = MeasurementStatus::ALL.map(|status| Conclusion::of(status, true, true));
-        assert_eq!(
-            strict,
-            [Failure, Failure, Failure, Success, Success, Failure]
-        );
-    }
 }

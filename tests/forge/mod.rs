@@ -1,8 +1,11 @@
-//! A GitHub that remembers: pull requests, comments, check runs and labels, as far as perfquilt uses them.
-//! Every request, and every answer of its own, is compared with GitHub's published description.
+//! A forge that remembers: pull requests, comments, statuses and labels, as far as perfquilt uses them. It speaks the
+//! interface of each forge. Every request, and every answer of its own, is compared with that forge's published
+//! description.
 
 mod contract;
-mod routes;
+mod forgejo;
+mod github;
+mod gitlab;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -10,8 +13,9 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Bytes;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
-use contract::Contract;
+use contract::{Call, Contract};
 use percent_encoding::percent_decode_str;
+use perfquilt_forge::ForgeKind;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
@@ -22,7 +26,7 @@ pub const TOKEN: &str = "ghp_0123456789SECRET";
 pub const LOGIN: &str = "perfquilt-bot";
 /// The id of the App that is installed.
 pub const APP: &str = "4711";
-/// Seconds since 1970 on GitHub's clock; `None` is this machine's.
+/// Seconds since 1970 on the forge's clock; `None` is this machine's.
 type Clock = Option<i64>;
 
 /// A failure of a request.
@@ -55,7 +59,7 @@ pub struct Comment {
     pub id: u64,
     pub author: String,
     pub body: String,
-    /// Its earlier texts, as GitHub shows under "edited".
+    /// Its earlier texts.
     pub edited: Vec<String>,
     pub reactions: Vec<String>,
 }
@@ -91,8 +95,133 @@ pub struct Rights {
     pub checks: bool,
 }
 
+/// The interface that the forge speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dialect {
+    GitHub,
+    GitLab,
+    Forgejo,
+}
+
+/// What a request does; as part of a request's line, which ends in `$` where the line must end there.
+#[derive(Debug, Clone, Copy)]
+pub enum Step {
+    /// Reads the login of the token.
+    User,
+    /// Reads pull request 7.
+    Find,
+    /// Lists its comments.
+    List,
+    /// Writes a comment.
+    Write,
+    /// Reads one comment.
+    Read,
+    /// Changes a comment.
+    Change,
+    /// Reads the statuses of a commit.
+    Statuses,
+    /// Writes a status.
+    SetStatus,
+    /// Any request of this method to the repository.
+    Any(&'static str),
+}
+
+impl Dialect {
+    pub fn kind(self) -> &'static ForgeKind {
+        ForgeKind::named(match self {
+            Dialect::GitHub => "github",
+            Dialect::GitLab => "gitlab",
+            Dialect::Forgejo => "forgejo",
+        })
+        .unwrap()
+    }
+
+    /// The path of the API on the server.
+    fn prefix(self) -> &'static str {
+        match self {
+            Dialect::GitHub => "",
+            Dialect::GitLab => "/api/v4",
+            Dialect::Forgejo => "/api/v1",
+        }
+    }
+
+    /// The start of the line of a request.
+    pub fn line(self, step: Step) -> String {
+        let api = self.prefix();
+        let (repository, comments, comment, change) = match self {
+            Dialect::GitLab => {
+                let notes = "merge_requests/7/notes";
+                ("/projects/acme%2Fseries", notes, format!("{notes}/"), "PUT")
+            }
+            _ => {
+                let comment = "issues/comments".to_owned();
+                ("/repos/acme/series", "issues/7/comments", comment, "PATCH")
+            }
+        };
+        let repository = format!("{api}{repository}");
+        match step {
+            Step::User => format!("GET {api}/user$"),
+            Step::Find if self == Dialect::GitLab => format!("GET {repository}/merge_requests/7$"),
+            Step::Find => format!("GET {repository}/pulls/7$"),
+            Step::List => format!("GET {repository}/{comments}$"),
+            Step::Write => format!("POST {repository}/{comments}$"),
+            Step::Read => format!("GET {repository}/{comment}"),
+            Step::Change => format!("{change} {repository}/{comment}"),
+            Step::Statuses if self == Dialect::GitLab => {
+                format!("GET {repository}/repository/commits")
+            }
+            Step::Statuses => format!("GET {repository}/commits"),
+            Step::SetStatus if self == Dialect::GitHub => format!("POST {repository}/check-runs"),
+            Step::SetStatus => format!("POST {repository}/statuses"),
+            Step::Any(method) => format!("{method} {repository}"),
+        }
+    }
+
+    /// The words of the hint to a token that may not write.
+    pub fn permissions(self) -> &'static str {
+        match self {
+            Dialect::GitHub => "pull-requests: write",
+            Dialect::GitLab => "`api`",
+            Dialect::Forgejo => "write:issue",
+        }
+    }
+
+    /// The headers of every request.
+    fn headers(self) -> &'static [&'static str] {
+        match self {
+            Dialect::GitHub => &["user-agent", "accept", "x-github-api-version"],
+            _ => &["user-agent", "accept"],
+        }
+    }
+
+    /// The token in the headers.
+    fn token(self, headers: &HeaderMap) -> String {
+        let (name, prefix) = match self {
+            Dialect::GitHub => ("authorization", "Bearer "),
+            Dialect::GitLab => ("private-token", ""),
+            Dialect::Forgejo => ("authorization", "token "),
+        };
+        let value = headers.get(name).and_then(|value| value.to_str().ok());
+        let token = value.and_then(|value| value.strip_prefix(prefix));
+        token.unwrap_or_default().to_owned()
+    }
+}
+
+/// Whether the line of a request begins with `start`, or is it where that ends in `$`.
+fn begins(line: &str, start: &str) -> bool {
+    match start.strip_suffix('$') {
+        Some(whole) => line == whole,
+        None => line.starts_with(start),
+    }
+}
+
 pub struct State {
+    dialect: Dialect,
     contract: Contract,
+    /// Roles by login or id, of which the deliveries of some forges tell nothing.
+    pub roles: std::collections::BTreeMap<String, String>,
+    /// The names of the repository's labels, where these have ids.
+    label_names: Vec<String>,
     pub rights: Rights,
     pub pull_requests: Vec<PullRequest>,
     pub check_runs: Vec<CheckRun>,
@@ -105,8 +234,9 @@ pub struct State {
 }
 
 /// The server.
-pub struct GitHub {
+pub struct MockForge {
     uri: String,
+    pub dialect: Dialect,
     state: Arc<Mutex<State>>,
     /// Serves until it is dropped.
     _runtime: Runtime,
@@ -150,15 +280,22 @@ impl Answer {
     }
 }
 
-impl GitHub {
+impl MockForge {
     pub fn start() -> Self {
+        MockForge::of(Dialect::GitHub)
+    }
+
+    pub fn of(dialect: Dialect) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
             .build()
             .unwrap();
         let state = Arc::new(Mutex::new(State {
-            contract: Contract::load(),
+            dialect,
+            contract: Contract::load(dialect),
+            roles: std::collections::BTreeMap::new(),
+            label_names: Vec::new(),
             rights: Rights {
                 user: Some(LOGIN.into()),
                 login: LOGIN.into(),
@@ -192,15 +329,17 @@ impl GitHub {
             });
             axum::serve(listener, router).await.unwrap();
         });
-        GitHub {
+        MockForge {
             uri,
+            dialect,
             state,
             _runtime: runtime,
         }
     }
 
+    /// The address of the API.
     pub fn uri(&self) -> String {
-        self.uri.clone()
+        format!("{}{}", self.uri, self.dialect.prefix())
     }
 
     pub fn state(&self) -> std::sync::MutexGuard<'_, State> {
@@ -244,6 +383,16 @@ impl GitHub {
         self.state().faults.push((request.to_owned(), fault));
     }
 
+    /// As [`MockForge::fault`], in this step.
+    pub fn fails(&self, step: Step, fault: Fault) {
+        self.fault(&self.dialect.line(step), fault);
+    }
+
+    /// How many requests did this step.
+    pub fn steps(&self, step: Step) -> usize {
+        self.count(&self.dialect.line(step))
+    }
+
     /// The comments of this program's account.
     pub fn ours(&self, number: u64) -> Vec<String> {
         let mut state = self.state();
@@ -272,7 +421,7 @@ impl GitHub {
         state
             .requests
             .iter()
-            .filter(|one| one.starts_with(request))
+            .filter(|one| begins(one, request))
             .count()
     }
 
@@ -300,26 +449,33 @@ impl GitHub {
                 text.push_str(&format!("    {line}\n"));
             }
         }
-        for run in &state.check_runs {
+        for run in &state.shown_statuses() {
             let title = run.body["output"]["title"].as_str().unwrap();
             let conclusion = run.body["conclusion"].as_str().unwrap();
+            let name = match self.dialect {
+                Dialect::GitHub => "check run",
+                _ => "status",
+            };
             text.push_str(&format!(
-                "check run on {}: {conclusion}, {title}\n",
+                "{name} on {}: {conclusion}, {title}\n",
                 &run.head[..7]
             ));
         }
         if !request.labels.is_empty() {
             text.push_str(&format!("labels: {}\n", request.labels.join(", ")));
         }
-        text
+        text.replace(&self.uri, "https://forge.example")
     }
 }
 
-impl Drop for GitHub {
+impl Drop for MockForge {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             let wrong = &self.state().wrong;
-            assert!(wrong.is_empty(), "not as GitHub describes it: {wrong:#?}");
+            assert!(
+                wrong.is_empty(),
+                "not as the forge describes it: {wrong:#?}"
+            );
         }
     }
 }
@@ -328,6 +484,19 @@ impl State {
     pub fn of(&mut self, number: u64) -> &mut PullRequest {
         let mut all = self.pull_requests.iter_mut();
         all.find(|request| request.number == number).unwrap()
+    }
+
+    /// The statuses that count: check runs are changed, of other statuses the last one of a name counts.
+    pub fn shown_statuses(&self) -> Vec<CheckRun> {
+        let is_later = |one: &CheckRun, other: &CheckRun| {
+            one.id > other.id && one.head == other.head && one.body["name"] == other.body["name"]
+        };
+        let all = self.check_runs.iter();
+        let shown = all.filter(|run| {
+            let mut others = self.check_runs.iter();
+            self.dialect == Dialect::GitHub || !others.any(|other| is_later(other, run))
+        });
+        shown.cloned().collect()
     }
 
     /// Nothing goes wrong any more.
@@ -339,6 +508,35 @@ impl State {
     fn app(&self) -> String {
         let app = self.rights.login.strip_suffix("[bot]");
         app.unwrap_or("github-actions").to_owned()
+    }
+
+    /// Finds a comment.
+    fn comment(&mut self, id: u64) -> Option<&mut Comment> {
+        let requests = self.pull_requests.iter_mut();
+        let mut all = requests.flat_map(|request| &mut request.comments);
+        all.find(|comment| comment.id == id)
+    }
+
+    /// Removes a comment; returns whether it was there.
+    fn remove(&mut self, id: u64) -> bool {
+        let found = self.comment(id).is_some();
+        for request in &mut self.pull_requests {
+            request.comments.retain(|comment| comment.id != id);
+        }
+        found
+    }
+
+    /// Writes a status on a commit.
+    fn set_status(&mut self, head: &str, name: &str, state: &str, description: &str) -> CheckRun {
+        self.next_id += 1;
+        let run = CheckRun {
+            id: self.next_id,
+            head: head.to_owned(),
+            app: String::new(),
+            body: json!({ "name": name, "conclusion": state, "output": { "title": description } }),
+        };
+        self.check_runs.push(run.clone());
+        run
     }
 
     fn write(&mut self, number: u64, author: &str, body: &str) -> Comment {
@@ -362,13 +560,17 @@ impl State {
     fn respond(&mut self, request: &Request) -> Answer {
         let method = request.method.to_string();
         let path = request.uri.path().to_owned();
+        let api_path = path
+            .strip_prefix(self.dialect.prefix())
+            .unwrap_or_default()
+            .to_owned();
         let query = query_pairs(request.uri.query().unwrap_or_default());
         let line = format!("{method} {path}");
         self.requests.push(line.clone());
         let place = self
             .faults
             .iter()
-            .position(|(start, _)| line.starts_with(start.as_str()));
+            .position(|(start, _)| begins(&line, start));
         let fault = place.map(|place| self.faults.remove(place).1);
         match &fault {
             Some(Fault::Status(status)) => return Answer::new(*status),
@@ -394,12 +596,12 @@ impl State {
         } else {
             Some(serde_json::from_slice(&request.body).unwrap())
         };
-        for header in ["user-agent", "accept", "x-github-api-version"] {
-            if !request.headers.contains_key(header) {
+        for header in self.dialect.headers() {
+            if !request.headers.contains_key(*header) {
                 self.wrong.push(format!("{line}: no {header}"));
             }
         }
-        let Some(operation) = self.contract.operation(&method, &path) else {
+        let Some(operation) = self.contract.operation(&method, &api_path) else {
             self.wrong.push(format!("{line}: no such operation"));
             return Answer::with_json(404, &json!({ "message": "Not Found" }));
         };
@@ -411,14 +613,7 @@ impl State {
             .into_iter()
             .map(|(k, v)| (k.to_owned(), v))
             .collect();
-        let token = request
-            .headers
-            .get("authorization")
-            .and_then(|value| value.to_str().ok());
-        let token = token
-            .and_then(|value| value.strip_prefix("Bearer "))
-            .unwrap_or_default()
-            .to_owned();
+        let token = self.dialect.token(&request.headers);
         if matches!(fault, Some(Fault::Twin)) {
             self.twin(body.as_ref());
         }
@@ -427,15 +622,20 @@ impl State {
             let comments = &mut self.pull_requests[0].comments;
             comments.retain(|comment| comment.author != login);
         }
-        let call = routes::Call {
+        let call = Call {
             operation: &format!("{method} {template}"),
             parameters,
             query: query.into_iter().collect(),
             body: body.unwrap_or(Value::Null),
             token,
+            has_next: std::cell::Cell::new(false),
         };
-        let (status, answer) = routes::answer(self, &call);
-        let operation = self.contract.operation(&method, &path).unwrap();
+        let (status, answer) = match self.dialect {
+            Dialect::GitHub => github::answer(self, &call),
+            Dialect::GitLab => gitlab::answer(self, &call),
+            Dialect::Forgejo => forgejo::answer(self, &call),
+        };
+        let operation = self.contract.operation(&method, &api_path).unwrap();
         let wrong = self.contract.response(&operation, status, &answer);
         self.wrong.extend(
             wrong
@@ -450,6 +650,10 @@ impl State {
         }
         .header("x-ratelimit-remaining", "4999")
         .header("date", &date);
+        if call.has_next.get() {
+            let next = format!("<{path}?page=next>; rel=\"next\", <{path}>; rel=\"first\"");
+            response = response.header("link", &next);
+        }
         match fault {
             Some(Fault::DoneBut(status)) => return Answer::new(status),
             Some(Fault::DoneAndCut) => response.body.truncate(response.body.len() / 2),

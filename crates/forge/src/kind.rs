@@ -1,0 +1,85 @@
+//! The kinds of forges.
+
+use super::credentials::{Variable, first_set};
+use super::forge::Forge;
+use super::target::Target;
+use super::{Credentials, Repository, RetryPolicy};
+use perfquilt_model::error::{Error, Result};
+
+/// Connects to a repository at an API.
+type Connect = fn(Repository, &str, Credentials, RetryPolicy) -> Result<Box<dyn Forge>>;
+
+/// A forge: how its jobs are recognised, and how one connects to it.
+pub struct ForgeKind {
+    /// Its name in the configuration and on the command line.
+    pub name: &'static str,
+    /// Its name in texts.
+    pub title: &'static str,
+    /// Variables that its jobs set.
+    pub(super) job_variables: &'static [&'static str],
+    /// Variables with the address of the API.
+    pub(super) api_variables: &'static [&'static str],
+    /// The address of the public API, if there is one.
+    pub(super) public_api: Option<&'static str>,
+    /// The variable with the token.
+    pub(super) token_variable: &'static str,
+    pub(super) credentials: fn(Variable<'_>) -> Result<Credentials>,
+    pub(super) target: fn(Variable<'_>, bool) -> Result<Target>,
+    pub(super) connect: Connect,
+}
+
+impl std::fmt::Debug for ForgeKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl ForgeKind {
+    /// Reads the credentials from the environment.
+    pub fn credentials(&self, variable: Variable<'_>) -> Result<Credentials> {
+        (self.credentials)(variable)
+    }
+
+    /// Reads the pull request from the environment of a job; outside of one, the target is empty. `is_named` tells that
+    /// the user names the pull request, so that no file is read for it.
+    pub fn target(&self, variable: Variable<'_>, is_named: bool) -> Result<Target> {
+        (self.target)(variable, is_named)
+    }
+
+    /// Returns the address of the API: the one `given`, that of the environment, or the public one.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when it is unknown, or may have a password or a token, which
+    /// logs would show.
+    pub fn api_address(&self, given: Option<&str>, variable: Variable<'_>) -> Result<String> {
+        let set = || first_set(variable, self.api_variables);
+        let given = given.map(str::to_owned).or_else(set);
+        let address = given
+            .or(self.public_api.map(str::to_owned))
+            .ok_or_else(|| {
+                Error::arguments("the address of the forge's API is unknown").hint(format!(
+                    "give `--api-url`, or set {}",
+                    self.api_variables[0]
+                ))
+            })?;
+        if address.contains(['@', '?', '#']) {
+            let fault = "the address of the API has a user name, a password or a query";
+            return Err(Error::arguments(fault).hint(format!(
+                "logs would show it: give the address alone, and the token in {}",
+                self.token_variable
+            )));
+        }
+        Ok(address)
+    }
+
+    /// Connects to `repository` at the API `api`. Sends nothing yet.
+    pub fn connect(
+        &self,
+        repository: Repository,
+        api: &str,
+        credentials: Credentials,
+        policy: RetryPolicy,
+    ) -> Result<Box<dyn Forge>> {
+        (self.connect)(repository, api, credentials, policy)
+    }
+}
