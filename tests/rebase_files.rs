@@ -430,15 +430,15 @@ fn a_series_is_not_written_over_that_of_another_release() {
     space.write("series", "a.patch\n");
     commit_all(&space);
     for (into, why) in [
-        ("patches", "error: patches has the series of srv-1.0\n"),
-        ("./patches/", "error: patches has the series of srv-1.0\n"),
-        ("kept/3", "error: kept/3 has the series of srv-3.0\n"),
+        ("patches", "error: patches has the series of srv-1.0 [PQ0912]\n"),
+        ("./patches/", "error: patches has the series of srv-1.0 [PQ0912]\n"),
+        ("kept/3", "error: kept/3 has the series of srv-3.0 [PQ0912]\n"),
         ("kept", "kept has the series of srv-3.0 in it, in kept/3"),
         (
             "kept/3/2",
             "kept/3/2 would mix with the series of srv-3.0, in kept/3",
         ),
-        ("old", "error: old has a series already\n"),
+        ("old", "error: old has a series already [PQ0912]\n"),
     ] {
         let err = space.fails(2, &["rebase", "2.0", "--write", "--into", into]);
         assert!(err.contains(why), "{into}: {err}");
@@ -507,7 +507,7 @@ fn only_perfquilts_own_branch_is_to_be_removed() {
     git(&space, &["branch", "mine"]);
     let write = ["rebase", "2.0", "--write"];
     let err = space.fails(2, &[&write[..], &["--branch", "mine"]].concat());
-    let expected = "branch mine already exists\nhint: --branch NAME takes another name\n";
+    let expected = "branch mine already exists [PQ0910]\nhint: --branch NAME takes another name\n";
     assert!(err.contains(expected), "{err}");
     space.ok(&write);
     let err = space.fails(2, &write);

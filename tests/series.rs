@@ -159,7 +159,7 @@ fn points_can_be_exported() {
     let error = space.fails(2, &["export", "0", "out-0"]);
     assert_eq!(
         error,
-        "error: out-0 is not empty\nhint: name a new folder, or empty this one first\n"
+        "error: out-0 is not empty [PQ0116]\nhint: name a new folder, or empty this one first\n"
     );
     assert!(
         space
@@ -314,7 +314,7 @@ fn mistakes_get_the_next_step() {
         (
             "current = \"9.9\"",
             "current = \"1.0\"",
-            ":3: there is no release `9.9`\nhint: available: 1.0",
+            ":3: there is no release `9.9` [PQ0400]\nhint: available: 1.0",
         ),
         (
             "name = \"srv\" 5",
@@ -324,7 +324,7 @@ fn mistakes_get_the_next_step() {
         (
             "[margin]\ntiem = 0.1\n[recipe]",
             "[recipe]",
-            "`tiem`\nhint: did you mean `time`?",
+            "`tiem` [PQ0201]\nhint: did you mean `time`?",
         ),
     ] {
         assert!(config.contains(from), "{config}");
@@ -344,7 +344,7 @@ fn bad_series() {
     space.write("series", "0001-reel.patch\n");
     assert_eq!(
         space.fails(3, &["stack"]),
-        "error: series:1: patch \"0001-reel.patch\" not found in patches/\nhint: did you mean \"0001-real.patch\"?\n"
+        "error: series:1: patch \"0001-reel.patch\" not found in patches/ [PQ0307]\nhint: did you mean \"0001-real.patch\"?\n"
     );
     space.write("series", "# only\n\n0001-real.patch --fuzzy\n");
     assert!(
@@ -596,7 +596,7 @@ fn lint_reports_everything_at_once() {
     warning: patches/bare.patch:1: the patch has no header
       hint: start it with `Subject:` or `Description:` and `From:`, and describe its purpose
     "#);
-    assert_eq!(err, "error: 3 errors and 4 warnings\n");
+    assert_eq!(err, "error: 3 errors and 4 warnings [PQ0320]\n");
 }
 
 #[test]
@@ -750,7 +750,7 @@ fn options_of_patch() {
     assert!(error.contains("hint: -p0 keeps"), "{error}");
     let error = with("--merge", plain);
     assert!(
-        error.starts_with("error: series:1: patch's option `--merge` is not supported\nhint: "),
+        error.starts_with("error: series:1: patch's option `--merge` is not supported [PQ0306]\nhint: "),
         "{error}"
     );
     // Fuzz for one patch, and for all of them.
