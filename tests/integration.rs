@@ -26,6 +26,7 @@ mod build;
 mod calibrate;
 mod clean;
 mod cluster_toy;
+mod decisions;
 mod docs;
 mod docs_commands;
 mod doctor;

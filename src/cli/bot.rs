@@ -10,7 +10,8 @@ use clap::{Args, Subcommand};
 use super::Context;
 use perfquilt_bench::sandbox::no_core_files;
 use perfquilt_bot::{
-    Bot, Service, SharedState, check_processors, judge, listen, serve, use_git_settings,
+    Bot, Service, SharedState, check_processors, configuration_digest, judge, listen, serve,
+    use_git_settings,
 };
 use perfquilt_forge::{Credentials, Repository, RetryPolicy, Secret, api_address};
 use perfquilt_model::error::{Error, Result};
@@ -86,6 +87,7 @@ pub fn run(context: &Context, command: &Command) -> Result<()> {
         repository,
         secret: Secret::new(&secret),
         config,
+        configuration: configuration_digest(&bot.workspace)?,
         queue: bot.queue_path(),
     };
     let progress = context.output.progress();

@@ -1,5 +1,6 @@
 //! The command line: one file per subcommand, which reads flags, calls the library and prints.
 
+mod accept;
 mod analyse;
 mod bisect;
 mod bot;
@@ -14,6 +15,7 @@ mod export;
 mod history;
 mod import;
 mod init;
+mod ledger;
 mod lint;
 mod man;
 mod matrix;
@@ -131,6 +133,10 @@ enum Command {
     History(history::Arguments),
     /// Show each patch on each release: its state and its effect
     Matrix(matrix::Arguments),
+    /// List each patch: owner, upstream, effects, decisions, next step
+    Ledger(ledger::Arguments),
+    /// Record why a slower patch stays, or that the next rebase drops it
+    Accept(accept::Arguments),
     /// Report on an observation file from any source
     Analyse(analyse::Arguments),
     /// Compare two servers function by function
@@ -462,6 +468,8 @@ fn dispatch(context: &Context, command: Option<Command>) -> Result<ExitCode> {
         Command::Test(arguments) => test::run(context, &arguments),
         Command::Report(arguments) => report::run(context, &arguments),
         Command::History(arguments) => history::run(context, &arguments),
+        Command::Accept(arguments) => accept::run(context, &arguments),
+        Command::Ledger(arguments) => ledger::run(context, &arguments),
         Command::Matrix(arguments) => matrix::run(context, &arguments),
         Command::Compare(arguments) => {
             renamed(context, "compare", "history OLD NEW");

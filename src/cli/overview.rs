@@ -22,7 +22,9 @@ const GROUPS: &[(&str, &[&str])] = &[
     ),
     (
         "Results",
-        &["report", "history", "matrix", "analyse", "post", "bot"],
+        &[
+            "report", "history", "matrix", "ledger", "accept", "analyse", "post", "bot",
+        ],
     ),
     ("Help", &["help", "completions", "man"]),
 ];

@@ -14,6 +14,7 @@
 //!     repository: "acme/series".parse()?,
 //!     secret: Secret::new("0123456789abcdef"),
 //!     config: Config::load(folder.path())?,
+//!     configuration: String::new(),
 //!     queue: folder.path().join("queue.db"),
 //! };
 //! let listener = listen(&service, "127.0.0.1:0".parse().unwrap())?;
@@ -21,6 +22,7 @@
 //! # Ok::<(), perfquilt_model::Error>(())
 //! ```
 
+mod acceptances;
 mod access;
 mod area;
 mod area_disk;
@@ -44,6 +46,7 @@ mod serve;
 mod webhook;
 mod worker;
 
+pub use acceptances::configuration_digest;
 pub use area_disk::bot_protections;
 pub use bot::{Bot, SharedState};
 pub use fetch::use_git_settings;

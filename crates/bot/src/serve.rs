@@ -51,6 +51,8 @@ pub struct Service {
     pub secret: Secret,
     /// The configuration, with the permissions for commands.
     pub config: Config,
+    /// The digest of the configuration and what belongs to it, which acceptances are bound to.
+    pub configuration: String,
     /// The path of the queue's file.
     pub queue: std::path::PathBuf,
 }
@@ -237,7 +239,13 @@ async fn read_delivery(
     if id.len() > 100 || !id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
         return Err(malformed(StatusCode::BAD_REQUEST, "no id of a delivery"));
     }
-    match webhook::interpret(&event, &body, &service.repository, &service.config) {
+    let Service {
+        repository,
+        config,
+        configuration,
+        ..
+    } = service;
+    match webhook::interpret(&event, &body, repository, config, configuration) {
         Ok(changes) if changes.is_empty() => Err(ignored),
         Ok(changes) => Ok(ReceivedDelivery {
             id,

@@ -8,16 +8,19 @@ use perfquilt_forge::webhook::{self, CommentDelivery, Delivery, PullRequestDeliv
 use perfquilt_store::queue::{NewJob, NewReply, Push, QueueChange};
 
 /// Returns the changes to the queue after a delivery of `event` with this body, for the bot of `repository`; none if it does
-/// not concern the bot.
+/// not concern the bot. Acceptances are bound to `configuration`, the digest of `config` and what belongs to it.
 pub fn interpret(
     event: &str,
     body: &[u8],
     repository: &Repository,
     config: &Config,
+    configuration: &str,
 ) -> Result<Vec<QueueChange>, Rejection> {
     Ok(match webhook::parse(event, body, repository)? {
         Delivery::PullRequest(delivery) => pull_request_changes(&delivery, repository, config),
-        Delivery::Comment(delivery) => comment_changes(&delivery, repository, config),
+        Delivery::Comment(delivery) => {
+            comment_changes(&delivery, repository, config, configuration)
+        }
     })
 }
 
@@ -82,6 +85,7 @@ fn comment_changes(
     delivery: &CommentDelivery,
     repository: &Repository,
     config: &Config,
+    configuration: &str,
 ) -> Vec<QueueChange> {
     let CommentDelivery { issue, comment, .. } = delivery;
     // An edited comment was answered when it was created.
@@ -152,6 +156,17 @@ fn comment_changes(
             repository: repository.to_string(),
             number: issue.number,
             commit,
+            by: login.to_owned(),
+            comment: comment.id,
+        }];
+    }
+    if let Command::Accept { patch, reason } = command {
+        return vec![QueueChange::Accept {
+            repository: repository.to_string(),
+            number: issue.number,
+            patch,
+            reason,
+            configuration: configuration.to_owned(),
             by: login.to_owned(),
             comment: comment.id,
         }];

@@ -29,6 +29,7 @@ pub mod packages;
 mod placeholders;
 mod preset;
 mod recipe;
+mod recorded;
 mod sandbox;
 mod seconds;
 mod server;
@@ -58,6 +59,7 @@ pub use recipe::{
     BUILD_RECORD, BuildSystem, INSTALL_RESERVED, KEEP_RESERVED, Linker, Profile, ProfileSource,
     RELINK_FOLDER, RELINK_RECORD, Recipe, Relink,
 };
+pub use recorded::{read_recorded, write_recorded};
 pub use sandbox::SandboxLimits;
 pub use seconds::parse_duration;
 pub use server::{Disk, Server};

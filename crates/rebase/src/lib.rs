@@ -25,6 +25,7 @@ pub mod matrix;
 mod merge;
 mod moved;
 mod mover;
+mod origin;
 mod placement;
 mod plan;
 mod points;

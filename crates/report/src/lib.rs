@@ -42,6 +42,7 @@ mod export;
 mod flame_graph;
 mod functions;
 pub mod history;
+pub mod ledger;
 mod legend;
 pub mod matrix;
 mod method;
