@@ -166,6 +166,8 @@ impl World {
                     [preset.calibrate]\nrecipe = \"make\"\nworkloads = [\"oltp_read_only\"]\n\
                     meters = [\"time\"]\nblocks = 3\nblock_seconds = 0.1\n\n\
                     [recipe.make.test]\ncommand = [\"test\", \"-x\", \"toyd\"]\nformat = \"exit_status\"\n\n\
+                    [watch]\nbuild = false\n[[watch.line]]\nname = \"main\"\n\
+                    git = { remote = \"../remote\", branch = \"master\" }\n\n\
                     [bot]\nrepository = \"acme/series\"\nremote = \"../forge.git\"\n";
         std::fs::write(file, text + more).unwrap();
         let folder = self.workspace.join("bench-config/workloads");

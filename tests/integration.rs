@@ -65,6 +65,7 @@ mod terminal;
 mod test_toy;
 mod unexecuted_toy;
 mod upstream;
+mod watch;
 mod worktree;
 
 // On real servers: `ci/e2e`.

@@ -38,6 +38,7 @@ mod status;
 mod terminal;
 mod test;
 mod upstream;
+mod watch;
 mod welcome;
 mod worker;
 
@@ -117,6 +118,8 @@ enum Command {
     Export(export::Export),
     /// Show how each patch fits another release, and move the series
     Rebase(rebase::Arguments),
+    /// Report what changes upstream for each patch
+    Watch(watch::Arguments),
     /// Import patches from git, mails, a folder or another series
     Import(import::Arguments),
     /// Check out the stack as a git branch for editing
@@ -470,6 +473,7 @@ fn dispatch(context: &Context, command: Option<Command>) -> Result<ExitCode> {
         Command::History(arguments) => history::run(context, &arguments),
         Command::Accept(arguments) => accept::run(context, &arguments),
         Command::Ledger(arguments) => ledger::run(context, &arguments),
+        Command::Watch(arguments) => watch::run(context, &arguments),
         Command::Matrix(arguments) => matrix::run(context, &arguments),
         Command::Compare(arguments) => {
             renamed(context, "compare", "history OLD NEW");

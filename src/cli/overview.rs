@@ -13,7 +13,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     (
         "Series",
         &[
-            "lint", "stack", "export", "import", "edit", "refresh", "rebase",
+            "lint", "stack", "export", "import", "edit", "refresh", "rebase", "watch",
         ],
     ),
     (

@@ -42,5 +42,6 @@ pub mod progress;
 pub mod rebase;
 pub mod repository;
 pub mod server_tests;
+pub mod watch;
 
 pub use error::{Error, Result};

@@ -63,6 +63,7 @@ mod tests;
 mod text;
 pub mod two_way;
 mod view;
+pub mod watch;
 
 use perfquilt_judge::attribution::SUITE;
 
