@@ -41,6 +41,7 @@ mod init;
 mod lint;
 mod matrix;
 mod outcome;
+mod package;
 mod page;
 mod parity;
 mod parity_formats;

@@ -114,7 +114,7 @@ enum Command {
     Lint(lint::Lint),
     /// Apply the series and show the chain of commits
     Stack(stack::Stack),
-    /// Write a point's source tree to a folder
+    /// Write a point's source tree to a folder, or the series to a package
     Export(export::Export),
     /// Show how each patch fits another release, and move the series
     Rebase(rebase::Arguments),
