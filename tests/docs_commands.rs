@@ -166,6 +166,8 @@ impl World {
                     [preset.calibrate]\nrecipe = \"make\"\nworkloads = [\"oltp_read_only\"]\n\
                     meters = [\"time\"]\nblocks = 3\nblock_seconds = 0.1\n\n\
                     [recipe.make.test]\ncommand = [\"test\", \"-x\", \"toyd\"]\nformat = \"exit_status\"\n\n\
+                    [watch]\nbuild = false\n[[watch.line]]\nname = \"main\"\n\
+                    git = { remote = \"../remote\", branch = \"master\" }\n\n\
                     [bot]\nrepository = \"acme/series\"\nremote = \"../forge.git\"\n";
         std::fs::write(file, text + more).unwrap();
         let folder = self.workspace.join("bench-config/workloads");
@@ -300,6 +302,10 @@ impl World {
         if line.contains("calibrate") {
             fine.push(7);
         }
+        if line.contains("perfquilt accept") {
+            // The patches here make nothing slower.
+            fine.push(2);
+        }
         if line.contains("--pr 7") {
             // The workspace's repository is not the pull request's.
             line.push_str(&format!(" --head {COMMIT}"));
@@ -385,7 +391,7 @@ fn every_command_of_the_documents_works() {
 
 /// Documents of docs/documents.schema.json and the commands that print them, one after the other; those without a
 /// name prepare the next.
-const PRINTED: [(&str, &str); 28] = [
+const PRINTED: [(&str, &str); 29] = [
     ("forecast", "perfquilt --json run --dry-run --fresh"),
     ("experiments", "perfquilt --json report --list"),
     ("history", "perfquilt --json history"),
@@ -396,6 +402,7 @@ const PRINTED: [(&str, &str); 28] = [
         "perfquilt --json history observations.jsonl second.jsonl",
     ),
     ("matrix", "perfquilt --json matrix"),
+    ("ledger", "perfquilt --json ledger"),
     ("attribution", "perfquilt --json report"),
     (
         "bisection",

@@ -26,6 +26,7 @@ mod build;
 mod calibrate;
 mod clean;
 mod cluster_toy;
+mod decisions;
 mod docs;
 mod docs_commands;
 mod doctor;
@@ -40,6 +41,7 @@ mod init;
 mod lint;
 mod matrix;
 mod outcome;
+mod package;
 mod page;
 mod parity;
 mod parity_formats;
@@ -64,6 +66,7 @@ mod terminal;
 mod test_toy;
 mod unexecuted_toy;
 mod upstream;
+mod watch;
 mod worktree;
 
 // On real servers: `ci/e2e`.

@@ -430,9 +430,18 @@ fn a_series_is_not_written_over_that_of_another_release() {
     space.write("series", "a.patch\n");
     commit_all(&space);
     for (into, why) in [
-        ("patches", "error: patches has the series of srv-1.0 [PQ0912]\n"),
-        ("./patches/", "error: patches has the series of srv-1.0 [PQ0912]\n"),
-        ("kept/3", "error: kept/3 has the series of srv-3.0 [PQ0912]\n"),
+        (
+            "patches",
+            "error: patches has the series of srv-1.0 [PQ0912]\n",
+        ),
+        (
+            "./patches/",
+            "error: patches has the series of srv-1.0 [PQ0912]\n",
+        ),
+        (
+            "kept/3",
+            "error: kept/3 has the series of srv-3.0 [PQ0912]\n",
+        ),
         ("kept", "kept has the series of srv-3.0 in it, in kept/3"),
         (
             "kept/3/2",

@@ -750,7 +750,9 @@ fn options_of_patch() {
     assert!(error.contains("hint: -p0 keeps"), "{error}");
     let error = with("--merge", plain);
     assert!(
-        error.starts_with("error: series:1: patch's option `--merge` is not supported [PQ0306]\nhint: "),
+        error.starts_with(
+            "error: series:1: patch's option `--merge` is not supported [PQ0306]\nhint: "
+        ),
         "{error}"
     );
     // Fuzz for one patch, and for all of them.

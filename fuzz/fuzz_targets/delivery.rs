@@ -29,9 +29,12 @@ fuzz_target!(|bytes: &[u8]| {
     let end = bytes.iter().position(|&byte| byte == b'\n');
     let (event, body) = bytes.split_at(end.unwrap_or(bytes.len()));
     let event = String::from_utf8_lossy(event);
-    if let Ok(changes) = interpret(&event, body, &**FORGE, &CONFIG) {
+    if let Ok(changes) = interpret(&event, body, &**FORGE, &CONFIG, "") {
         for change in changes {
-            let by_somebody = matches!(change, QueueChange::Add(_) | QueueChange::Approve { .. });
+            let by_somebody = matches!(
+                change,
+                QueueChange::Add(_) | QueueChange::Approve { .. } | QueueChange::Accept { .. }
+            );
             let text = String::from_utf8_lossy(body).to_lowercase();
             // A letter of the name may be written as an escape.
             assert!(!by_somebody || text.contains("alice") || text.contains("\\u"));

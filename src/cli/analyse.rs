@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::Context;
-use super::report_options::{self, ReportInput, ReportOptions, print_attribution, show};
+use super::report_options::{self, ReportInput, ReportOptions, decisions, print_attribution, show};
 use perfquilt_config::{parse_fraction, width_fault};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::Meter;
@@ -89,7 +89,8 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         (jsonl::read(input, &arguments.file)?, None)
     } else {
         // Observations are read one by one, so that a large file need not fit into memory.
-        let attribution = analyse::read(input, &arguments.file, &margin)?;
+        let mut attribution = analyse::read(input, &arguments.file, &margin)?;
+        attribution.decide(&decisions(ws.as_ref())?);
         return print_attribution(context, &arguments.report.paged(), &attribution);
     };
     let shown = ReportInput {
@@ -97,6 +98,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         recorded,
         distributions: Vec::new(),
         stored: false,
+        decisions: decisions(ws.as_ref())?,
     };
     show(context, &arguments.report.paged(), &shown, &margin)
 }

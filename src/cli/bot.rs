@@ -10,7 +10,8 @@ use clap::{Args, Subcommand};
 use super::Context;
 use perfquilt_bench::sandbox::no_core_files;
 use perfquilt_bot::{
-    Bot, Service, SharedState, check_processors, judge, listen, serve, use_git_settings,
+    Bot, Service, SharedState, check_processors, configuration_digest, judge, listen, serve,
+    use_git_settings,
 };
 use perfquilt_forge::{FORGES, ForgeKind, Repository, RetryPolicy, Secret};
 use perfquilt_model::error::{Error, Result};
@@ -96,6 +97,7 @@ pub fn run(context: &Context, command: &Command) -> Result<()> {
         forge: bot.connect(RetryPolicy::hasty())?.into(),
         secret: Secret::new(&secret),
         config,
+        configuration: configuration_digest(&bot.workspace)?,
         queue: bot.queue_path(),
     };
     let progress = context.output.progress();

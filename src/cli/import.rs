@@ -16,13 +16,14 @@ use perfquilt_model::error::Result;
   perfquilt import ../fork mariadb-10.11.18..my-branch  commits, merges included
   perfquilt import series.mbx                           mails, as from `b4 am`
   perfquilt import ../package/debian/patches            another series
+  perfquilt import ../srv.spec                          the patches of an RPM spec
   perfquilt import ../patches                           a folder of patches, or
                                                         one folder per release
 
 perfquilt writes nothing unless the patches apply to the release and, where the
 source has the resulting files, reproduce them.")]
 pub struct Arguments {
-    /// Git repository, mailbox, folder of patches, or tree with a series
+    /// Git repository, mailbox, folder of patches, tree with a series, or RPM .spec
     source: String,
     /// Range of commits to import, from the release's to the fork's
     #[arg(value_name = "BASE..TIP")]

@@ -1,5 +1,6 @@
 //! The command line: one file per subcommand, which reads flags, calls the library and prints.
 
+mod accept;
 mod analyse;
 mod bisect;
 mod bot;
@@ -15,6 +16,7 @@ mod export;
 mod history;
 mod import;
 mod init;
+mod ledger;
 mod lint;
 mod man;
 mod matrix;
@@ -37,6 +39,7 @@ mod status;
 mod terminal;
 mod test;
 mod upstream;
+mod watch;
 mod welcome;
 mod worker;
 
@@ -113,10 +116,12 @@ enum Command {
     Lint(lint::Lint),
     /// Apply the series and show the chain of commits
     Stack(stack::Stack),
-    /// Write a point's source tree to a folder
+    /// Write a point's source tree to a folder, or the series to a package
     Export(export::Export),
     /// Show how each patch fits another release, and move the series
     Rebase(rebase::Arguments),
+    /// Report what changes upstream for each patch
+    Watch(watch::Arguments),
     /// Import patches from git, mails, a folder or another series
     Import(import::Arguments),
     /// Check out the stack as a git branch for editing
@@ -133,6 +138,10 @@ enum Command {
     History(history::Arguments),
     /// Show each patch on each release: its state and its effect
     Matrix(matrix::Arguments),
+    /// List each patch: owner, upstream, effects, decisions, next step
+    Ledger(ledger::Arguments),
+    /// Record why a slower patch stays, or that the next rebase drops it
+    Accept(accept::Arguments),
     /// Report on an observation file from any source
     Analyse(analyse::Arguments),
     /// Say what an error's code means
@@ -468,6 +477,9 @@ fn dispatch(context: &Context, command: Option<Command>) -> Result<ExitCode> {
         Command::Test(arguments) => test::run(context, &arguments),
         Command::Report(arguments) => report::run(context, &arguments),
         Command::History(arguments) => history::run(context, &arguments),
+        Command::Accept(arguments) => accept::run(context, &arguments),
+        Command::Ledger(arguments) => ledger::run(context, &arguments),
+        Command::Watch(arguments) => watch::run(context, &arguments),
         Command::Matrix(arguments) => matrix::run(context, &arguments),
         Command::Explain(arguments) => explain::run(context, &arguments),
         Command::Compare(arguments) => {

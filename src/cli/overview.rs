@@ -13,7 +13,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     (
         "Series",
         &[
-            "lint", "stack", "export", "import", "edit", "refresh", "rebase",
+            "lint", "stack", "export", "import", "edit", "refresh", "rebase", "watch",
         ],
     ),
     (
@@ -22,7 +22,9 @@ const GROUPS: &[(&str, &[&str])] = &[
     ),
     (
         "Results",
-        &["report", "history", "matrix", "analyse", "post", "bot"],
+        &[
+            "report", "history", "matrix", "ledger", "accept", "analyse", "post", "bot",
+        ],
     ),
     ("Help", &["help", "explain", "completions", "man"]),
 ];

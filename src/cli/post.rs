@@ -8,7 +8,7 @@ use serde_json::json;
 use super::Context;
 use super::choices;
 use super::report::find_experiment;
-use super::report_options::{FailOn, margin};
+use super::report_options::{FailOn, decisions, margin};
 use super::series_as_written::SeriesChoice;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_forge::{
@@ -206,7 +206,7 @@ impl Material {
         let folder = what.map(Path::new).filter(|path| path.is_dir());
         let mut bisection = None;
         let mut experiment = None;
-        let attribution = match folder {
+        let mut attribution = match folder {
             Some(folder) => {
                 let session = outcome::bisection(folder)?;
                 bisection = session.map(|session| session.replay().outcome());
@@ -229,6 +229,9 @@ impl Material {
                 Some(found)
             }
         };
+        if let Some(attribution) = &mut attribution {
+            attribution.decide(&decisions(ws.as_ref())?);
+        }
         let earlier = match arguments.earlier.as_deref() {
             Some(earlier) => Some(find_attribution(Some(earlier), ws.as_ref())?),
             None => None,

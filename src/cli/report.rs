@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::Context;
 use super::plain::plain;
-use super::report_options::{ReportInput, ReportOptions, show};
+use super::report_options::{ReportInput, ReportOptions, decisions, show};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::counted::counted;
 use perfquilt_model::error::{Error, Result};
@@ -79,6 +79,7 @@ pub fn show_stored(
         recorded: None,
         distributions,
         stored: true,
+        decisions: decisions(Some(workspace))?,
     };
     show(context, options, &shown, &margin)
 }

@@ -12,6 +12,7 @@ use super::output_file::{deliver, refuse_overwrite, writable};
 use super::pager::PagerStart;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::attribution::{Attribution, Verdict};
+use perfquilt_model::decision::PatchDecision;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{Meter, ObservationFile, RecordedTable};
 use perfquilt_report::{Distribution, Document, EXPORTERS, JSON, ReportData, TERMINAL};
@@ -313,6 +314,8 @@ pub struct ReportInput {
     pub distributions: Vec<Distribution>,
     /// Whether the experiment is in the workspace's store, so that further commands can use it.
     pub stored: bool,
+    /// The workspace's decisions on patches.
+    pub decisions: Vec<PatchDecision>,
 }
 
 /// Prints the report of an experiment in the requested format.
@@ -326,7 +329,8 @@ pub fn show(
     input: &ReportInput,
     margin: &dyn Fn(Meter) -> f64,
 ) -> Result<()> {
-    let attribution = analyse::attribution(&input.file, margin)?;
+    let mut attribution = analyse::attribution(&input.file, margin)?;
+    attribution.decide(&input.decisions);
     let data = ReportData {
         file: Some(&input.file),
         distributions: &input.distributions,
@@ -415,6 +419,11 @@ pub fn margin(ws: Option<&Workspace>) -> impl Fn(Meter) -> f64 {
     }
 }
 
+/// Returns the decisions on patches that a workspace has.
+pub fn decisions(ws: Option<&Workspace>) -> Result<Vec<PatchDecision>> {
+    ws.map_or(Ok(Vec::new()), perfquilt_results::decisions::read)
+}
+
 fn fail_on_verdict(attribution: &Attribution, fail_on: &[FailOn]) -> Result<()> {
     let names = |verdict| {
         let patches = attribution.patches_with(verdict);
@@ -422,7 +431,7 @@ fn fail_on_verdict(attribution: &Attribution, fail_on: &[FailOn]) -> Result<()> 
         names.join(", ")
     };
     if fail_on.contains(&FailOn::Regression) && attribution.is_regression() {
-        let patches = attribution.slower_patches();
+        let patches = attribution.unaccepted_patches();
         let names: Vec<&str> = patches.iter().map(|patch| patch.name.as_str()).collect();
         return Err(Error::regression(slower_message(&names.join(", "))));
     }

@@ -35,6 +35,13 @@ pub enum Command {
         /// The full commit id, in lower case.
         commit: String,
     },
+    /// Accept that a patch is slower.
+    Accept {
+        /// Its number, from 1.
+        patch: usize,
+        /// Why.
+        reason: String,
+    },
     /// Cancel the jobs of this pull request.
     Cancel,
     /// Report the running and waiting jobs.
@@ -57,6 +64,7 @@ impl fmt::Display for Command {
             Command::Bisect { workload } => write!(f, "bisect {workload}"),
             Command::DropDryRun { patch } => write!(f, "drop {patch:04} --dry-run"),
             Command::Approve { commit } => write!(f, "approve {commit}"),
+            Command::Accept { patch, reason } => write!(f, "accept {patch:04} {reason}"),
             Command::Cancel => f.write_str("cancel"),
             Command::Status => f.write_str("status"),
             Command::Help => f.write_str("help"),
@@ -109,7 +117,7 @@ impl fmt::Display for InvalidCommand {
 }
 
 /// Name, usage and description of each command.
-const COMMANDS: [(&str, &str, &str); 7] = [
+const COMMANDS: [(&str, &str, &str); 8] = [
     (
         "run",
         "run [PRESET|PATCH-NUMBER]",
@@ -130,6 +138,11 @@ const COMMANDS: [(&str, &str, &str); 7] = [
         "approve COMMIT",
         "allow running a commit that changes how the server is built (full commit id)",
     ),
+    (
+        "accept",
+        "accept PATCH-NUMBER REASON",
+        "accept that a patch of the measured commit is slower",
+    ),
     ("cancel", "cancel", "cancel the jobs of this pull request"),
     ("status", "status", "show the running and waiting jobs"),
     ("help", "help", "show this list"),
@@ -139,6 +152,9 @@ const COMMANDS: [(&str, &str, &str); 7] = [
 const MAX_COMMENT_BYTES: usize = 65_536;
 /// The maximum length of the name of a preset or workload, in bytes.
 const MAX_NAME_BYTES: usize = 64;
+
+/// The maximum length of a reason, in bytes.
+const MAX_REASON_BYTES: usize = 500;
 
 /// Returns the list of commands as Markdown, for a bot called `name`.
 pub fn help(name: &str) -> String {
@@ -183,6 +199,13 @@ fn command(line: &str) -> Result<Command, InvalidCommand> {
         ("approve", [commit]) => is_commit(commit).then(|| Command::Approve {
             commit: commit.to_ascii_lowercase(),
         }),
+        ("accept", [patch, reason @ ..]) => {
+            let reason = reason.join(" ");
+            let is_reason = (1..=MAX_REASON_BYTES).contains(&reason.len())
+                && !reason.chars().any(char::is_control);
+            let patch = number(patch).filter(|_| is_reason);
+            patch.map(|patch| Command::Accept { patch, reason })
+        }
         ("cancel", []) => Some(Command::Cancel),
         ("status", []) => Some(Command::Status),
         ("help", []) => Some(Command::Help),
@@ -275,6 +298,12 @@ mod tests {
             ok(&format!("@perfquilt approve {}", commit.to_uppercase())),
             Command::Approve { commit }
         );
+        let accepted = Command::Accept {
+            patch: 3,
+            reason: "a fix, 1 % is its price".into(),
+        };
+        let text = "@perfquilt accept 3  a fix, 1 % is its price";
+        assert_eq!(ok(text), accepted);
         assert_eq!(ok("@perfquilt cancel"), Command::Cancel);
         assert_eq!(ok("@perfquilt status"), Command::Status);
         assert_eq!(ok("@perfquilt help"), Command::Help);
@@ -291,6 +320,7 @@ mod tests {
             "bisect a",
             "drop 0003 --dry-run",
             "approve 0123456789abcdef0123456789abcdef01234567",
+            "accept 0003 a fix",
             "cancel",
             "status",
             "help",
@@ -363,6 +393,9 @@ mod tests {
             "@perfquilt drop 3 --yes",
             "@perfquilt drop --dry-run 3",
             "@perfquilt cancel now",
+            "@perfquilt accept",
+            "@perfquilt accept 3",
+            "@perfquilt accept all of them",
             "@perfquilt approve",
             "@perfquilt approve 0123456789ab",
             "@perfquilt approve HEAD",

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use super::acceptances::AcceptedPatch;
 use super::bot::Bot;
 use perfquilt_bench::sandbox;
 use perfquilt_config::Config;
@@ -54,6 +55,8 @@ pub(super) struct CommentQuestion {
     pub results: Option<PathBuf>,
     /// Failures beside those of the outcome.
     pub failures: Vec<Failure>,
+    /// Acceptances of patches that are slower.
+    pub accepted: Vec<AcceptedPatch>,
     /// See [`Notice::activity`].
     pub activity: Option<String>,
     /// See [`Notice::pending_approval`].
@@ -248,7 +251,13 @@ fn comment_about(
     let read = results
         .map(|folder| outcome::read(folder, margin))
         .transpose()?;
-    let (outcome, attribution) = read.unwrap_or_else(|| (RunOutcome::new("", Vec::new()), None));
+    let (outcome, mut attribution) =
+        read.unwrap_or_else(|| (RunOutcome::new("", Vec::new()), None));
+    if let Some(attribution) = &mut attribution {
+        for of in &about.accepted {
+            attribution.accept(of.patch, &of.reason, of.lapsed.clone());
+        }
+    }
     let session = results.map(outcome::bisection).transpose()?.flatten();
     let bisection = session.map(|session| session.replay().outcome());
     let hiding = |failures: Vec<Failure>| -> Vec<Failure> {

@@ -17,6 +17,7 @@
 //!     forge: forge.into(),
 //!     secret: Secret::new("0123456789abcdef"),
 //!     config: Config::load(folder.path())?,
+//!     configuration: String::new(),
 //!     queue: folder.path().join("queue.db"),
 //! };
 //! let listener = listen(&service, "127.0.0.1:0".parse().unwrap())?;
@@ -24,6 +25,7 @@
 //! # Ok::<(), perfquilt_model::Error>(())
 //! ```
 
+mod acceptances;
 mod access;
 mod area;
 mod area_disk;
@@ -47,6 +49,7 @@ mod serve;
 mod webhook;
 mod worker;
 
+pub use acceptances::configuration_digest;
 pub use area_disk::bot_protections;
 pub use bot::{Bot, SharedState};
 pub use fetch::use_git_settings;

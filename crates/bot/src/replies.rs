@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use super::acceptances::{AcceptedPatch, configuration_digest};
 use super::bot::{
     Bot, BotThread, POLL_INTERVAL, current_text, persistently, unless_interrupted, unpoisoned,
 };
@@ -352,6 +353,18 @@ impl BotThread<'_> {
         let stored = BotPaths::new(&bot.workspace).outcome(&bot.repository, found.number);
         // The comment reports one that cannot be read.
         let outcome = RunOutcome::read(&stored.join(OUTCOME_FILE));
+        let repository = bot.repository.to_string();
+        let accepted = self.queue.acceptances(&repository, found.number)?;
+        let accepted: Vec<AcceptedPatch> = match &outcome {
+            Ok(outcome) if !accepted.is_empty() => {
+                let configuration = configuration_digest(&bot.workspace)?;
+                let accepted = accepted.into_iter();
+                accepted
+                    .map(|of| AcceptedPatch::of(of, &outcome.head, &configuration))
+                    .collect()
+            }
+            _ => Vec::new(),
+        };
         let subject = outcome.map_or_else(
             |_| PullRequestRef::default(),
             |outcome| PullRequestRef {
@@ -365,6 +378,7 @@ impl BotThread<'_> {
             write: &|subject, limit| {
                 let about = CommentQuestion {
                     results: Some(stored.clone()),
+                    accepted: accepted.clone(),
                     subject: subject.clone(),
                     limit,
                     ..about.clone()

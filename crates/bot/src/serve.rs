@@ -51,6 +51,8 @@ pub struct Service {
     pub secret: Secret,
     /// The configuration, with the permissions for commands.
     pub config: Config,
+    /// The digest of the configuration and what belongs to it, which acceptances are bound to.
+    pub configuration: String,
     /// The path of the queue's file.
     pub queue: std::path::PathBuf,
 }
@@ -237,8 +239,13 @@ async fn read_delivery(
     // It may ask the forge.
     let interpreting = service.clone();
     let interpreted = tokio::task::spawn_blocking(move || {
-        let Service { forge, config, .. } = interpreting;
-        webhook::interpret(&event, &body, &*forge, &config)
+        let Service {
+            forge,
+            config,
+            configuration,
+            ..
+        } = interpreting;
+        webhook::interpret(&event, &body, &*forge, &config, &configuration)
     });
     let interpreted = interpreted.await.unwrap_or_else(|_| {
         let why = "the delivery cannot be interpreted".to_owned();

@@ -10,16 +10,17 @@ use perfquilt_forge::webhook::{
 use perfquilt_store::queue::{NewJob, NewReply, Push, QueueChange};
 
 /// Returns the changes to the queue after a delivery of `event` with this body, for the bot of the repository of `forge`;
-/// none if it does not concern the bot.
+/// none if it does not concern the bot. Acceptances are bound to `configuration`, the digest of `config` and what belongs to it.
 pub fn interpret(
     event: &str,
     body: &[u8],
     forge: &dyn Forge,
     config: &Config,
+    configuration: &str,
 ) -> Result<Vec<QueueChange>, Rejection> {
     match forge.parse_delivery(event, body)? {
         Delivery::PullRequest(delivery) => pull_request_changes(delivery, forge, config),
-        Delivery::Comment(delivery) => comment_changes(delivery, forge, config),
+        Delivery::Comment(delivery) => comment_changes(delivery, forge, config, configuration),
     }
 }
 
@@ -102,6 +103,7 @@ fn comment_changes(
     mut delivery: CommentDelivery,
     forge: &dyn Forge,
     config: &Config,
+    configuration: &str,
 ) -> Result<Vec<QueueChange>, Rejection> {
     // An edited comment was answered when it was created.
     if !delivery.is_new || !delivery.on_pull_request {
@@ -177,6 +179,17 @@ fn comment_changes(
             repository,
             number,
             commit,
+            by: login,
+            comment: delivery.comment,
+        }]);
+    }
+    if let Command::Accept { patch, reason } = command {
+        return Ok(vec![QueueChange::Accept {
+            repository,
+            number,
+            patch,
+            reason,
+            configuration: configuration.to_owned(),
             by: login,
             comment: delivery.comment,
         }]);

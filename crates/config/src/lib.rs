@@ -29,12 +29,14 @@ pub mod packages;
 mod placeholders;
 mod preset;
 mod recipe;
+mod recorded;
 mod sandbox;
 mod seconds;
 mod server;
 mod test_suite;
 mod toml_message;
 mod upstream;
+mod watch;
 mod words;
 mod workload;
 pub mod workspace;
@@ -58,11 +60,13 @@ pub use recipe::{
     BUILD_RECORD, BuildSystem, INSTALL_RESERVED, KEEP_RESERVED, Linker, Profile, ProfileSource,
     RELINK_FOLDER, RELINK_RECORD, Recipe, Relink,
 };
+pub use recorded::{read_recorded, write_recorded};
 pub use sandbox::SandboxLimits;
 pub use seconds::parse_duration;
 pub use server::{Disk, Server};
 pub use test_suite::{TESTS_PLACEHOLDER, TestFormat, TestSuite};
 pub use upstream::{DebianSource, GitSource, ReleaseSource, SeriesFiles, TarballSource, Upstream};
+pub use watch::{BranchSource, Watch, WatchedLine};
 pub use words::{KERNEL_FOLDERS, declared_files, files_below, interpreters, named_files};
 pub use workload::Workload;
 
@@ -94,6 +98,9 @@ pub struct Config {
     /// within ± margin is `no effect`.
     #[serde(default, deserialize_with = "fraction::deserialize_by_meter")]
     pub margin: BTreeMap<Meter, f64>,
+    /// The lines of upstream to follow.
+    #[serde(default)]
+    pub watch: Watch,
     /// Settings of the bot.
     #[serde(default)]
     pub bot: Bot,

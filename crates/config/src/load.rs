@@ -43,6 +43,7 @@ impl Config {
         }
         self.server.check(document)?;
         self.cluster.check(document)?;
+        self.watch.check(self, document)?;
         self.bot.check(self, document)?;
         self.commands.check(document)?;
         for (meter, margin) in &self.margin {

@@ -14,7 +14,7 @@ fn badness(mark: &Mark) -> Option<(MeasurementStatus, u8)> {
     let badness = match status {
         MeasurementStatus::Unfinished => return None,
         MeasurementStatus::Faster => 0,
-        MeasurementStatus::NoEffect | MeasurementStatus::Unclear => 1,
+        MeasurementStatus::NoEffect | MeasurementStatus::Accepted | MeasurementStatus::Unclear => 1,
         MeasurementStatus::Regression => 2,
         MeasurementStatus::Failed => 3,
     };

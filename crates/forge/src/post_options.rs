@@ -25,7 +25,9 @@ impl Conclusion {
         fail_on_inconclusive: bool,
     ) -> Self {
         match status {
-            MeasurementStatus::Faster | MeasurementStatus::NoEffect => Conclusion::Success,
+            MeasurementStatus::Faster
+            | MeasurementStatus::NoEffect
+            | MeasurementStatus::Accepted => Conclusion::Success,
             MeasurementStatus::Failed => Conclusion::Failure,
             MeasurementStatus::Regression if fail_on_regression => Conclusion::Failure,
             MeasurementStatus::Unclear | MeasurementStatus::Unfinished if fail_on_inconclusive => {
@@ -146,12 +148,16 @@ mod tests {
         let quiet = MeasurementStatus::ALL.map(|status| Conclusion::of(status, false, false));
         assert_eq!(
             quiet,
-            [Failure, Neutral, Neutral, Success, Success, Neutral]
+            [
+                Failure, Neutral, Neutral, Success, Success, Success, Neutral
+            ]
         );
         let strict = MeasurementStatus::ALL.map(|status| Conclusion::of(status, true, true));
         assert_eq!(
             strict,
-            [Failure, Failure, Failure, Success, Success, Failure]
+            [
+                Failure, Failure, Failure, Success, Success, Success, Failure
+            ]
         );
     }
 }

@@ -71,13 +71,15 @@ pub(super) fn beside(source: &Path, folders: &[(String, PathBuf)]) -> Result<Vec
 /// The series of dpatch.
 const DPATCH_LIST: &str = "00list";
 
+/// Returns the folder of a tree that has this list of patches.
+fn with_list(source: &Path, list: &str) -> Option<PathBuf> {
+    let mut places = PLACES.iter().map(|place| source.join(place));
+    places.find(|folder| folder.join(list).is_file())
+}
+
 /// Reads a folder of patches, or a tree with one.
 pub(super) fn read(source: &Path) -> Result<PatchSource> {
-    let with = |list: &str| {
-        let mut places = PLACES.iter().map(|place| source.join(place));
-        places.find(|folder| folder.join(list).is_file())
-    };
-    match (with("series"), with(DPATCH_LIST)) {
+    match (with_list(source, "series"), with_list(source, DPATCH_LIST)) {
         (Some(folder), _) => {
             let bytes = contents(&folder.join("series"))?;
             with_series(source, &folder, "series", bytes)
@@ -87,6 +89,38 @@ pub(super) fn read(source: &Path) -> Result<PatchSource> {
             with_series(source, &folder, DPATCH_LIST, bytes)
         }
         (None, None) => without_series(source),
+    }
+}
+
+/// Returns `source` if it is the spec of an RPM package, or the only one in it if it is a folder without a series.
+pub(super) fn spec_in(source: &Path) -> Result<Option<PathBuf>> {
+    if with_list(source, "series")
+        .or(with_list(source, DPATCH_LIST))
+        .is_some()
+    {
+        return Ok(None);
+    }
+    let is_spec =
+        |path: &PathBuf| path.extension().is_some_and(|end| end == "spec") && path.is_file();
+    let path = source.to_owned();
+    if is_spec(&path) {
+        return Ok(Some(path));
+    }
+    let entries = std::fs::read_dir(source).into_iter().flatten();
+    let mut specs: Vec<PathBuf> = entries
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(is_spec)
+        .collect();
+    match specs.len() {
+        0 | 1 => Ok(specs.pop()),
+        _ => {
+            specs.sort();
+            let fault = Error::import_source(format!("{} has several specs", source.display()));
+            Err(fault
+                .details(specs.iter().map(|path| path.display().to_string()))
+                .hint("name one of them"))
+        }
     }
 }
 
@@ -469,7 +503,7 @@ fn natural(name: &str) -> Vec<(bool, u64, String)> {
 }
 
 /// Reads patches, each with its name in the series.
-fn patches(files: impl Iterator<Item = (PathBuf, String)>) -> Result<Vec<SourcePatch>> {
+pub(super) fn patches(files: impl Iterator<Item = (PathBuf, String)>) -> Result<Vec<SourcePatch>> {
     let mut size = 0;
     let mut found = Vec::new();
     for (path, name) in files {
@@ -490,7 +524,7 @@ fn patches(files: impl Iterator<Item = (PathBuf, String)>) -> Result<Vec<SourceP
     Ok(found)
 }
 
-fn contents(path: &Path) -> Result<Vec<u8>> {
+pub(super) fn contents(path: &Path) -> Result<Vec<u8>> {
     let failed = |error: std::io::Error| Error::io("read", path, &error);
     let metadata = std::fs::metadata(path).map_err(failed)?;
     if !metadata.is_file() || metadata.len() > MAX_BYTES {

@@ -8,7 +8,9 @@ mod files;
 mod linear;
 pub mod lint;
 mod mail;
+mod package;
 mod range;
+mod spec;
 mod subject;
 
 use std::path::{Path, PathBuf};
@@ -31,6 +33,7 @@ use perfquilt_series::stack::{oid, with_other_patches};
 use perfquilt_series::upstream::{self, Objects, Release};
 
 pub use linear::{HistoryLimits, LinearCommit, LinearHistory, MergeResolution, linear_history};
+pub use package::{ExportedSeries, export};
 
 /// Maximum size of a source file and of all patches together, as they are and decompressed, in bytes.
 const MAX_BYTES: u64 = 512 << 20;
@@ -199,9 +202,12 @@ fn read(ws: &Workspace, request: &ImportRequest, progress: &dyn Progress) -> Res
     }
     let metadata = std::fs::metadata(path).map_err(|error| {
         Error::input_unreadable(format!("cannot read {}: {error}", path.display())).hint(
-            "pass an mbox, a patch directory, a tree with a series, or a git repository and a range BASE..TIP",
+            "pass an mbox, a patch directory, a tree with a series, a .spec, or a git repository and a range BASE..TIP",
         )
     })?;
+    if let Some(spec) = files::spec_in(path)? {
+        return spec::read(&spec);
+    }
     if metadata.is_file() || path.join("cur").is_dir() {
         return mail::read(path);
     }

@@ -75,7 +75,8 @@ pub(super) fn read(
     let mut entries: Vec<SeriesEntry> = Vec::new();
     let mut size = 0;
     for commit in &history.commits {
-        let message = message(commit);
+        let mut message = message(commit);
+        let own_name = gbp_name(&mut message);
         if commit.before == commit.tree {
             let (id, title) = (&commit.id[..12], &message.title);
             let note = format!("commit {id} ({title}) became empty");
@@ -90,7 +91,13 @@ pub(super) fn read(
             );
             found.notes.push(note);
         }
-        let name = patch_name(&message.title, &mut entries);
+        let name = match own_name.filter(|name| entries.iter().all(|entry| entry.name != *name)) {
+            Some(name) => {
+                entries.push(SeriesEntry::plain(&name));
+                name
+            }
+            None => patch_name(&message.title, &mut entries),
+        };
         let bytes = patch_of(
             &message,
             commit,
@@ -120,6 +127,26 @@ fn message(commit: &LinearCommit) -> Message {
         message.title = format!("Commit {}", &commit.id[..12]);
     }
     message
+}
+
+/// Takes the trailers `Gbp-Pq: Name …` and `Gbp-Pq: Topic …` out of a message of a `gbp pq` branch, and returns the patch's
+/// name there.
+fn gbp_name(message: &mut Message) -> Option<String> {
+    let value = |key: &str| {
+        let mut trailers = message.body.lines().filter_map(|line| {
+            let rest = line
+                .strip_prefix("Gbp-Pq:")
+                .or(line.strip_prefix("Gbp[-Pq]:"))?;
+            rest.trim().strip_prefix(key)?.strip_prefix(' ')
+        });
+        trailers.next_back().map(|value| value.trim().to_owned())
+    };
+    let (name, topic) = (value("Name")?, value("Topic"));
+    let lines = message.body.lines().filter(|line| !line.starts_with("Gbp"));
+    message.body = lines.collect::<Vec<_>>().join("\n").trim_end().to_owned();
+    let name = topic.map_or(name.clone(), |topic| format!("{topic}/{name}"));
+    let is_plain = perfquilt_series::series::path::check(name.as_bytes()).is_ok();
+    (is_plain && !name.contains(char::is_whitespace)).then_some(name)
 }
 
 /// Returns a name for the next patch, and adds it to the entries.

@@ -21,6 +21,7 @@ pub mod step;
 #[cfg(test)]
 mod testing;
 mod training;
+pub mod watch;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

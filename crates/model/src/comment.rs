@@ -47,18 +47,21 @@ pub enum MeasurementStatus {
     Faster,
     /// The series has no effect.
     NoEffect,
+    /// The series is slower, by no more than patches whose loss a maintainer accepted.
+    Accepted,
     /// The effect of the series is indistinguishable from noise.
     Unclear,
 }
 
 impl MeasurementStatus {
     /// All of them.
-    pub const ALL: [MeasurementStatus; 6] = [
+    pub const ALL: [MeasurementStatus; 7] = [
         MeasurementStatus::Failed,
         MeasurementStatus::Regression,
         MeasurementStatus::Unfinished,
         MeasurementStatus::Faster,
         MeasurementStatus::NoEffect,
+        MeasurementStatus::Accepted,
         MeasurementStatus::Unclear,
     ];
 }
@@ -71,6 +74,7 @@ impl fmt::Display for MeasurementStatus {
             MeasurementStatus::Unfinished => "unfinished",
             MeasurementStatus::Faster => "faster",
             MeasurementStatus::NoEffect => "no effect",
+            MeasurementStatus::Accepted => "accepted",
             MeasurementStatus::Unclear => "unclear",
         })
     }

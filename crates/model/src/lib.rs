@@ -28,8 +28,10 @@ pub mod comment;
 pub mod comparable;
 pub mod counted;
 pub mod cut;
+pub mod decision;
 pub mod error;
 pub mod failure;
+pub mod ledger;
 pub mod magic;
 pub mod matrix;
 pub mod names;
@@ -41,5 +43,6 @@ pub mod progress;
 pub mod rebase;
 pub mod repository;
 pub mod server_tests;
+pub mod watch;
 
 pub use error::{Error, Result};

@@ -28,6 +28,20 @@ pub struct MatrixRow {
     pub title: String,
     /// One cell a release.
     pub cells: Vec<MatrixCell>,
+    /// What its header and earlier rebases tell, for the ledger.
+    #[serde(skip)]
+    pub origin: PatchOrigin,
+}
+
+/// What a patch's header and earlier rebases tell.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct PatchOrigin {
+    /// The author in its header.
+    pub owner: Option<String>,
+    /// The fields of its header about upstream and the addresses in its text.
+    pub upstream: Vec<String>,
+    /// The conflicts of it that were resolved in this workspace: `0003-x.patch on 11.8.6`.
+    pub conflicts: Vec<String>,
 }
 
 /// A patch on a release.

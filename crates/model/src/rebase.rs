@@ -166,6 +166,9 @@ pub struct PatchReport {
     /// How the new release with the patches up to this one builds, if that was tried.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub build: Option<BuildResult>,
+    /// Whether its server is the program of the patches before it again. Absent if not.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub same_program: bool,
     /// How the tests of the new release go with the patches up to this one, if they ran.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tests: Option<TestResult>,

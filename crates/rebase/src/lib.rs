@@ -25,6 +25,7 @@ pub mod matrix;
 mod merge;
 mod moved;
 mod mover;
+mod origin;
 mod placement;
 mod plan;
 mod points;
@@ -33,6 +34,7 @@ pub mod resolve;
 mod squeezed;
 pub mod three_way;
 pub mod transfer;
+pub mod watch;
 pub mod write;
 
 pub use configuration::with_folder;
@@ -142,19 +144,9 @@ pub fn rebase(
         ));
     }
     let mut report = Report {
-        schema: 1,
-        from: from.name.clone(),
-        to: to.name.clone(),
-        version: to.version.clone(),
         series: files.file.to_string_lossy().into_owned(),
-        ready: false,
-        decisions: 0,
-        patches,
-        tests: None,
-        drops: Vec::new(),
         notes,
-        written: None,
-        next: Vec::new(),
+        ..report_of(&from, &to, patches)
     };
     conclude(&mut report, request);
     // `--continue` and `--abort` report a damaged record of an open conflict.
@@ -173,6 +165,25 @@ pub fn rebase(
         series,
         steps,
     })
+}
+
+/// Returns a report on patches, without its conclusions.
+fn report_of(from: &Release, to: &Release, patches: Vec<PatchReport>) -> Report {
+    Report {
+        schema: 1,
+        from: from.name.clone(),
+        to: to.name.clone(),
+        version: to.version.clone(),
+        series: String::new(),
+        ready: false,
+        decisions: 0,
+        patches,
+        tests: None,
+        drops: Vec::new(),
+        notes: Vec::new(),
+        written: None,
+        next: Vec::new(),
+    }
 }
 
 /// Returns the tree of `to`, any commit of upstream's, with the `series` of `from` on top. The patches are moved as

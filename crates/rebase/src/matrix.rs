@@ -9,6 +9,7 @@ use perfquilt_series::series::diff::same_lines;
 use perfquilt_series::series::{Patch, Series};
 use perfquilt_series::upstream;
 
+use super::origin::origins;
 use super::{RebaseRequest, rebase};
 
 /// A release with the series that is for it.
@@ -32,10 +33,13 @@ pub fn matrix(ws: &Workspace, progress: &dyn Progress) -> Result<Matrix> {
         new.retain(|patch| counterpart(&patches, patch).is_none());
         patches.extend(new);
     }
-    let rows = patches.iter().map(|patch| MatrixRow {
+    let origins = origins(ws, &patches)?;
+    let rows = patches.iter().zip(origins);
+    let rows = rows.map(|(patch, origin)| MatrixRow {
         name: patch.name.clone(),
         title: patch.title.clone(),
         cells: Vec::new(),
+        origin,
     });
     let mut matrix = Matrix {
         schema: 1,

@@ -335,6 +335,19 @@ fn prefix(digest: &str) -> String {
     format!("refs/decided/{}", &digest[..16])
 }
 
+/// Returns the patch and the release of each recorded resolution: `0003-x.patch on 11.8.6`.
+pub(super) fn resolved(ws: &Workspace) -> Result<Vec<String>> {
+    let store = ws.object_store();
+    if !store.join("HEAD").is_file() {
+        return Ok(Vec::new());
+    }
+    let listed = Git::bare(&store).ok(&["for-each-ref", "--format=%(subject)", "refs/decided"])?;
+    let mut found: Vec<String> = listed.lines().map(str::to_owned).collect();
+    found.sort();
+    found.dedup();
+    Ok(found)
+}
+
 /// Returns the recorded resolution of this patch whose files have the same content as then, if any.
 pub fn remembered(
     objects: &Objects,

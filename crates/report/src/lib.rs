@@ -42,6 +42,7 @@ mod export;
 mod flame_graph;
 mod functions;
 pub mod history;
+pub mod ledger;
 mod legend;
 pub mod matrix;
 mod method;
@@ -62,6 +63,7 @@ mod tests;
 mod text;
 pub mod two_way;
 mod view;
+pub mod watch;
 
 use perfquilt_judge::attribution::SUITE;
 

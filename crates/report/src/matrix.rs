@@ -49,7 +49,7 @@ fn details(matrix: &Matrix) -> Vec<Item> {
     lines
 }
 
-fn cell(of: &MatrixCell, patch: &str) -> Cell {
+pub(crate) fn cell(of: &MatrixCell, patch: &str) -> Cell {
     let style = match of.state {
         PatchState::Same | PatchState::Adapted => Style::Plain,
         PatchState::Upstream => Style::Good,

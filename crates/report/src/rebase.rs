@@ -512,6 +512,7 @@ mod tests {
             evidence_level: Some(EvidenceLevel::Merge),
             review: None,
             build: None,
+            same_program: false,
             tests: None,
             offset: 0,
             places: Vec::new(),

@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use perfquilt_judge::attribution::{
-    Agreement, Attribution, Effect, EffectKind, PatchEffects, SUITE, StoppingRule, Verdict,
+    Agreement, AppliedDecision, Attribution, Effect, EffectKind, PatchEffects, SUITE, StoppingRule,
+    Verdict,
 };
 use perfquilt_judge::stats::FEWEST_COUNTED;
 use perfquilt_model::counted::counted;
+use perfquilt_model::decision::DecisionKind;
 use perfquilt_model::observation::Meter;
 use perfquilt_model::point::Point;
 
@@ -293,12 +295,43 @@ impl<'a> View<'a> {
         if let Some(tests) = self.attribution.tests_at(Point::Step(patch.index)) {
             row.notes.push(server_tests::of_patch(tests));
         }
+        if let Some(words) = self.decision_on(patch) {
+            row.notes.insert(0, words);
+            if self.attribution.is_accepted(patch) {
+                row.style = Style::Open;
+            }
+        }
         // If all effects are unpaired, one warning says so.
         let paired = |effect: &Effect| !effect.unpaired && effect.is_measured();
         if effects.any(|effect| effect.unpaired) && self.attribution.total.iter().any(paired) {
             row.notes.push("no block has both points".to_owned());
         }
         row
+    }
+
+    /// Describes the decision on a patch, where it matters: if the patch is slower or to be dropped, and if it lapsed.
+    fn decision_on(&self, patch: &PatchEffects) -> Option<String> {
+        let AppliedDecision {
+            decision,
+            reason,
+            lapsed,
+            ..
+        } = patch.decision.as_ref()?;
+        let of = self.attribution;
+        let (slower, open) = (of.slower_on(patch), of.unaccepted_on(patch));
+        let open: Vec<&str> = open.into_iter().collect();
+        Some(match (lapsed, decision) {
+            (Some(why), _) => format!("the decision on it lapsed, {why}: {reason}"),
+            (None, DecisionKind::Drop) => format!("to be dropped at the next rebase: {reason}"),
+            (None, DecisionKind::Keep) if slower.is_empty() => return None,
+            (None, DecisionKind::Keep) if open.is_empty() => format!("accepted: {reason}"),
+            (None, DecisionKind::Keep) => {
+                format!(
+                    "accepted, but not on {}: {reason}",
+                    listed(&open, MOST_ON_A_ROW)
+                )
+            }
+        })
     }
 
     /// Returns whether a point has figures on all workloads of an effect.

@@ -87,6 +87,14 @@ pub fn supplement(store: &Store, id: ExperimentId) -> Result<Supplement> {
     }
     let (within, mut left_out) = blocks.finish();
     let mut supplement = earlier::with_correlation(store, id, store.supplement(id)?)?;
+    let observed = store.observed(id, &store.header(id)?)?;
+    let owned = |text: &str| text.to_owned();
+    let programs = observed.programs();
+    supplement.programs = programs.map(|(point, of)| (point, owned(of))).collect();
+    let workloads = observed.workloads();
+    supplement.workload_digests = workloads
+        .map(|(name, of)| (owned(name), owned(of)))
+        .collect();
     supplement.tests = server_tests::compare(&store.tests(id)?);
     left_out.append(&mut supplement.left_out);
     Ok(Supplement {

@@ -1,7 +1,9 @@
 //! Effects of patches on the old and the new release, if both were measured.
 
+use crate::decisions::latest;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::attribution::{self, Attribution, Effect, EffectKind};
+use perfquilt_model::decision::DecisionKind;
 use perfquilt_model::error::Result;
 use perfquilt_model::matrix::{Matrix, MatrixCell};
 use perfquilt_model::observation::Meter;
@@ -49,6 +51,17 @@ pub fn add_effects(ws: &Workspace, report: &mut Report) -> Result<()> {
             });
         }
         patch.effect = change;
+        let decided = old.patches.iter().find(|of| of.name == patch.name);
+        let decided = decided.and_then(|of| of.decision.as_ref());
+        if let Some(of) = decided.filter(|of| of.decision == DecisionKind::Drop) {
+            let lapsed = of.lapsed.as_ref();
+            let lapsed = lapsed.map(|why| format!(" (the decision lapsed: {why})"));
+            report.drops.push(PatchRemoval {
+                index: patch.index,
+                name: patch.name.clone(),
+                reason: format!("decided: {}{}", of.reason, lapsed.unwrap_or_default()),
+            });
+        }
     }
     report.drops.sort_by_key(|drop| drop.index);
     Ok(())
@@ -64,48 +77,30 @@ fn percent(meter: Meter, fraction: f64) -> String {
     format!("{:+.1} %{unit}", meter.shown(fraction) * 100.0).replace('-', "\u{2212}")
 }
 
-/// Adds to each cell of a matrix the patch's effect on time in the latest experiment on the release.
-pub fn add_to_matrix(ws: &Workspace, matrix: &mut Matrix) -> Result<()> {
+/// Adds to each cell of a matrix the patch's effect on time in the latest experiment on the release. Returns these experiments.
+pub fn add_to_matrix(ws: &Workspace, matrix: &mut Matrix) -> Result<Vec<Option<Attribution>>> {
     if !ws.results().is_file() {
-        return Ok(());
+        return Ok(Vec::new());
     }
     let store = Store::open_existing(&ws.results())?;
+    let mut measured = Vec::new();
     for (place, release) in matrix.releases.iter().enumerate() {
         let cells = matrix.patches.iter_mut().map(|row| &mut row.cells[place]);
         let mut cells: Vec<&mut MatrixCell> = cells.filter(|cell| cell.name.is_some()).collect();
         let names: Vec<String> = cells.iter().flat_map(|cell| cell.name.clone()).collect();
-        let Some(attribution) = latest(ws, &store, release, &names)? else {
-            continue;
-        };
-        for (cell, name) in cells.iter_mut().zip(&names) {
-            let patch = attribution.patches.iter().find(|of| of.name == *name);
-            let effect = patch.and_then(|patch| {
-                attribution.main_effect(&patch.effects, EffectKind::InOrder, Meter::Time)
-            });
-            cell.effect = effect.map(|effect| measured_effect(&attribution, effect));
+        let found = latest(ws, &store, release, &names)?;
+        if let Some(attribution) = &found {
+            for (cell, name) in cells.iter_mut().zip(&names) {
+                let patch = attribution.patches.iter().find(|of| of.name == *name);
+                let effect = patch.and_then(|patch| {
+                    attribution.main_effect(&patch.effects, EffectKind::InOrder, Meter::Time)
+                });
+                cell.effect = effect.map(|effect| measured_effect(attribution, effect));
+            }
         }
+        measured.push(found);
     }
-    Ok(())
-}
-
-/// Returns the attribution of the latest experiment on a release that measured patches with some of these names.
-fn latest(
-    ws: &Workspace,
-    store: &Store,
-    release: &str,
-    names: &[String],
-) -> Result<Option<Attribution>> {
-    for listed in store.list()? {
-        let ours = |name: &String| names.contains(name);
-        let header = &listed.header;
-        let of_release = header.release == release && !header.is_of_servers();
-        if !of_release || listed.observations == 0 || !header.series.iter().any(ours) {
-            continue;
-        }
-        let margin = |meter: Meter| ws.config.margin(meter);
-        return crate::analyse::effects(store, listed.id, &margin).map(Some);
-    }
-    Ok(None)
+    Ok(measured)
 }
 
 fn effect_change(

@@ -26,7 +26,9 @@
 //! ```
 
 pub mod analyse;
+pub mod decisions;
 mod earlier;
 pub mod effects;
+pub mod ledger;
 pub mod merge;
 pub mod outcome;

@@ -18,6 +18,7 @@ use super::unhealthy::unhealthy;
 use super::variances::{Priors, SharedSpreads};
 use super::warnings::{contradicted, grounds, warnings};
 use crate::stats::{BlockTable, GroupSpread, LEVEL, StoppingRule, Units, speed};
+use perfquilt_model::comparable::{Comparable, Part};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{
     ExperimentHeader, Meter, Observation, PlannedBlocks, RowName, Supplement,
@@ -222,6 +223,7 @@ impl<'a> Collector<'a> {
             builds: self.supplement.builds.clone(),
             tests: self.supplement.tests.clone(),
             warnings: Vec::new(),
+            bound: bound(&self.supplement),
         };
         attribution.sources = used(header, &attribution);
         let windowed = &effects.windowed;
@@ -655,4 +657,16 @@ fn used(
         .filter(|origin| names.contains(origin.experiment.as_str()))
         .cloned()
         .collect()
+}
+
+/// Returns the programs and the workloads as parts of what was observed.
+fn bound(supplement: &Supplement) -> Comparable {
+    let programs = supplement.programs.iter();
+    let programs = programs.map(|(point, program)| (Part::Program(*point), program));
+    let workloads = supplement.workload_digests.iter();
+    let workloads = workloads.map(|(name, digest)| (Part::Workload(name.clone()), digest));
+    let all = programs.chain(workloads);
+    all.fold(Comparable::default(), |all, (part, value)| {
+        all.with(part, value)
+    })
 }

@@ -1,6 +1,6 @@
 //! The attribution document (docs/json.md), the input of every report.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::Serialize;
@@ -9,6 +9,8 @@ use crate::stats::{
     FORESEEABLE, Interval, POWER, POWER_BEFORE_SHAPES, StoppingRule, blocks_joined, speed,
 };
 
+use perfquilt_model::comparable::Comparable;
+use perfquilt_model::decision::DecisionKind;
 use perfquilt_model::observation::{
     Conditions, ExcludedReadings, FailedWorkload, FunctionChange, Meter, PointBuild, ReusedFrom,
     Statistic,
@@ -91,6 +93,9 @@ pub struct Attribution {
     pub tests: Vec<PointTests>,
     /// Warnings about the validity of the figures, one or two sentences each.
     pub warnings: Vec<String>,
+    /// The programs of the points and the settings of the workloads, as far as they are known.
+    #[serde(skip)]
+    pub bound: Comparable,
 }
 
 /// The reference of an experiment's points.
@@ -235,6 +240,23 @@ pub struct PatchEffects {
     pub not_in_server: bool,
     /// Its effects, by kind, meter and workload.
     pub effects: Vec<Effect>,
+    /// The decision on it, if one is recorded for this release and recipe.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decision: Option<AppliedDecision>,
+}
+
+/// A maintainer's decision as it applies to a patch of an experiment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct AppliedDecision {
+    /// What was decided.
+    pub decision: DecisionKind,
+    /// Why.
+    pub reason: String,
+    /// The workloads on which a slower patch is accepted; `None` for all.
+    pub workloads: Option<BTreeSet<String>>,
+    /// Why it no longer holds: the part that is another now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lapsed: Option<String>,
 }
 
 /// The points that an effect compares.

@@ -125,6 +125,7 @@ impl Effects<'_> {
             not_in_server: header.unread.contains_key(&point)
                 && self.points.server_of(point) == self.points.server_of(Point::Step(index - 1)),
             effects,
+            decision: None,
         }
     }
 

@@ -7,6 +7,7 @@ mod comparison;
 mod contrast;
 mod correlation;
 mod costs;
+mod decisions;
 mod document;
 mod effects;
 mod end_to_end;
@@ -43,11 +44,11 @@ pub use comparison::{
 };
 pub use correlation::earlier_correlation;
 pub use document::{
-    Attribution, Cells, ComparedWith, ControlEffect, Dependence, Effect, EffectKind, EndToEnd,
-    EndToEndSide, ExcludedMachine, ExclusionReason, GroupFigures, HeavyTail, LaneFigures,
-    LaneNoise, MachineFigures, MachineNoise, Noise, NoiseSpread, OpenEffect, Operation,
-    PatchEffects, PointDependence, Progress, Provenance, SUITE, ShownChange, Stopping, TailFigure,
-    TailFigures, TransactionCost, Verdict,
+    AppliedDecision, Attribution, Cells, ComparedWith, ControlEffect, Dependence, Effect,
+    EffectKind, EndToEnd, EndToEndSide, ExcludedMachine, ExclusionReason, GroupFigures, HeavyTail,
+    LaneFigures, LaneNoise, MachineFigures, MachineNoise, Noise, NoiseSpread, OpenEffect,
+    Operation, PatchEffects, PointDependence, Progress, Provenance, SUITE, ShownChange, Stopping,
+    TailFigure, TailFigures, TransactionCost, Verdict,
 };
 pub use extent::{MOST_EFFECTS, MOST_WORKLOADS};
 pub use forecast::{Design, ExpectedWidth, MeasuredScatter, Scatter};

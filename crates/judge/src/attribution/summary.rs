@@ -86,18 +86,8 @@ impl Attribution {
         let Some(meter) = self.main_meter() else {
             return Vec::new();
         };
-        let slower = |effect: &Effect| {
-            (effect.kind, effect.meter) == (EffectKind::InOrder, meter) && effect.is_regression()
-        };
-        self.patches
-            .iter()
-            .filter(
-                |patch| match self.main_effect(&patch.effects, EffectKind::InOrder, meter) {
-                    Some(effect) => effect.is_regression(),
-                    None => patch.effects.iter().any(slower),
-                },
-            )
-            .collect()
+        let is_slower = |patch: &&PatchEffects| !self.regressions(patch, meter).is_empty();
+        self.patches.iter().filter(is_slower).collect()
     }
 
     /// Returns the patches whose main in-order effect has `verdict`.
@@ -123,20 +113,33 @@ impl Attribution {
         tests.filter_map(|tests| tests.point.step()).collect()
     }
 
-    /// Returns whether a patch or the whole series is slower: over all workloads, or on a single one if there
-    /// is no figure over all of them.
-    pub fn is_regression(&self) -> bool {
-        let total = self.main_meter().is_some_and(|m| self.is_total_slower(m));
-        total || !self.slower_patches().is_empty()
+    /// Returns the in-order effects that make a patch slower: the main one, or those on single workloads if it has none.
+    pub(super) fn regressions<'a>(&self, patch: &'a PatchEffects, meter: Meter) -> Vec<&'a Effect> {
+        let main = self.main_effect(&patch.effects, EffectKind::InOrder, meter);
+        let of_meter = |effect: &&Effect| {
+            let is_main = main.is_none_or(|main| main.workload == effect.workload);
+            (effect.kind, effect.meter) == (EffectKind::InOrder, meter) && is_main
+        };
+        let effects = patch.effects.iter().filter(of_meter);
+        effects.filter(|effect| effect.is_regression()).collect()
     }
 
-    fn is_total_slower(&self, meter: Meter) -> bool {
-        if let Some(total) = self.main_effect(&self.total, EffectKind::Total, meter) {
-            return total.is_regression();
-        }
-        // Without a figure over all workloads, the single ones are judged together.
-        let mut single = self.total.iter().filter(|effect| effect.meter == meter);
-        single.any(Effect::is_regression)
+    /// Returns whether a patch or the whole series is slower, over all workloads or on a single one if there
+    /// is no figure over all of them, and no decision accepts that.
+    pub fn is_regression(&self) -> bool {
+        let Some(meter) = self.main_meter() else {
+            return false;
+        };
+        let is_beyond = |total: &Effect| self.is_beyond_accepted(total);
+        let total = match self.main_effect(&self.total, EffectKind::Total, meter) {
+            Some(total) => is_beyond(total),
+            // Without a figure over all workloads, the single ones are judged together.
+            None => {
+                let mut single = self.total.iter().filter(|effect| effect.meter == meter);
+                single.any(is_beyond)
+            }
+        };
+        total || !self.unaccepted_patches().is_empty()
     }
 
     /// Returns whether the experiment is inconclusive: a patch is unclear, mixed or without effect on the typical time

@@ -20,20 +20,42 @@ use perfquilt_system::git::{Git, nul_separated};
 pub struct CommitRevisions<'a> {
     ws: &'a Workspace,
     from: Release,
-    to: Release,
+    /// The version of the last state, if it is a release.
+    to: Option<String>,
     /// The patches on top of each commit; empty for upstream alone.
     series: Series,
     states: Vec<Revision>,
+    /// The commits of the states.
     commits: Vec<Commit>,
     /// Trees with the series on top, made on demand.
     trees: RefCell<BTreeMap<usize, Result<String>>>,
 }
 
+/// A commit of upstream's.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Commit {
-    id: String,
-    tree: String,
-    title: String,
+pub(super) struct Commit {
+    pub(super) id: String,
+    pub(super) tree: String,
+    /// The first line of its message.
+    pub(super) title: String,
+}
+
+impl Commit {
+    /// Returns its short name.
+    pub(super) fn label(&self) -> String {
+        self.id[..12].to_owned()
+    }
+
+    /// Returns it as a release that the series of `from` can be moved to.
+    pub(super) fn as_release(&self, from: &Release) -> Release {
+        Release {
+            name: format!("commit {}", self.label()),
+            version: from.version.clone(),
+            commit: self.id.clone(),
+            tree: self.tree.clone(),
+            sha256: String::new(),
+        }
+    }
 }
 
 impl<'a> CommitRevisions<'a> {
@@ -69,65 +91,67 @@ impl<'a> CommitRevisions<'a> {
         if !descends.success() {
             return Err(no_history());
         }
-        let commits = commits(&git, &first, &last)?;
-        if commits.is_empty() {
+        let listed = commits(&git, &first, &last)?;
+        if listed.is_empty() {
             return Err(no_history());
         }
-        // The trees of upstream alone come from the log; applying the series takes a moment per commit.
-        let tree = |tree: &str| {
-            if series.patches().is_empty() {
-                tree.to_owned()
-            } else {
-                String::new()
-            }
-        };
-        let mut states = vec![Revision {
-            label: from.version.clone(),
-            name: series_name(&from, &series),
+        let mut commits = vec![Commit {
+            id: from.commit.clone(),
+            tree: from.tree.clone(),
             title: String::new(),
-            tree: tree(&from.tree),
         }];
-        states.extend(commits.iter().map(|commit| Revision {
-            label: commit.id[..12].to_owned(),
+        commits.extend(listed);
+        let mut found = Self::of(ws, &from, series, commits);
+        found.states[0].label.clone_from(&from.version);
+        found.states[0].name = series_name(&from.name, &found.series);
+        found.to = Some(to.version);
+        Ok(found)
+    }
+
+    /// Returns the `commits` as states, with the `series` of `from` on top of each.
+    pub(super) fn of(
+        ws: &'a Workspace,
+        from: &Release,
+        series: Series,
+        commits: Vec<Commit>,
+    ) -> Self {
+        // The trees of upstream alone come from the log; applying the series takes a moment per commit.
+        let is_bare = series.patches().is_empty();
+        let state = |commit: &Commit| Revision {
+            label: commit.label(),
             name: commit.id.clone(),
             title: commit.title.clone(),
-            tree: tree(&commit.tree),
-        }));
-        Ok(CommitRevisions {
+            tree: if is_bare {
+                commit.tree.clone()
+            } else {
+                String::new()
+            },
+        };
+        let mut states: Vec<Revision> = commits.iter().map(state).collect();
+        if let Some(first) = states.first_mut() {
+            first.name = series_name(&first.name, &series);
+        }
+        CommitRevisions {
             ws,
-            from,
-            to,
+            from: from.clone(),
+            to: None,
             series,
             states,
             commits,
             trees: RefCell::default(),
-        })
-    }
-
-    fn tree(&self, state: usize) -> Result<String> {
-        let Some(index) = state.checked_sub(1) else {
-            return self.on(&self.from.commit, &self.from.tree, &self.from.name);
-        };
-        let commit = &self.commits[index];
-        self.on(
-            &commit.id,
-            &commit.tree,
-            &format!("commit {}", &commit.id[..12]),
-        )
-    }
-
-    /// Applies the series to a commit's tree; returns the resulting tree.
-    fn on(&self, commit: &str, tree: &str, name: &str) -> Result<String> {
-        if self.series.patches().is_empty() {
-            return Ok(tree.to_owned());
         }
-        let to = Release {
-            name: name.to_owned(),
-            version: self.from.version.clone(),
-            commit: commit.to_owned(),
-            tree: tree.to_owned(),
-            sha256: String::new(),
-        };
+    }
+
+    /// Applies the series to the tree of a state; returns the resulting tree.
+    fn tree(&self, state: usize) -> Result<String> {
+        let commit = &self.commits[state];
+        if self.series.patches().is_empty() {
+            return Ok(commit.tree.clone());
+        }
+        let mut to = commit.as_release(&self.from);
+        if commit.id == self.from.commit {
+            to.name.clone_from(&self.from.name);
+        }
         perfquilt_rebase::tree_on(self.ws, &self.from, &to, &self.series)
     }
 }
@@ -164,9 +188,10 @@ impl Revisions for CommitRevisions<'_> {
             " with the series"
         };
         Ok(BuildItem {
-            label: match state {
-                0 => format!("{}{with}", self.from.name),
-                _ => format!("commit {label}{with}"),
+            label: if self.commits[state].id == self.from.commit {
+                format!("{}{with}", self.from.name)
+            } else {
+                format!("commit {label}{with}")
             },
             point: Point::Step(state),
             patch: None,
@@ -190,13 +215,15 @@ impl Revisions for CommitRevisions<'_> {
     fn next(&self, from: usize, to: usize, request: &BisectRequest) -> Vec<NextCommand> {
         let mut next: Vec<NextCommand> = (from + 1..=to)
             .take(3)
-            .filter_map(|state| self.commits.get(state - 1))
+            .filter_map(|state| self.commits.get(state))
             .map(|commit| NextCommand {
                 what: "the commit, from the workspace's own folder".to_owned(),
-                command: format!("git -C .perfquilt/objects.git show {}", &commit.id[..12]),
+                command: format!("git -C .perfquilt/objects.git show {}", commit.label()),
             })
             .collect();
-        if !self.series.patches().is_empty() {
+        if let Some(version) = &self.to
+            && !self.series.patches().is_empty()
+        {
             let meter = if request.meter == Meter::Time.into() {
                 String::new()
             } else {
@@ -208,7 +235,7 @@ impl Revisions for CommitRevisions<'_> {
                 command: format!(
                     "perfquilt bisect releases {} {} --workload {}{meter}{}",
                     self.from.version,
-                    self.to.version,
+                    version,
                     request.workload,
                     request.with_preset()
                 ),
@@ -218,23 +245,22 @@ impl Revisions for CommitRevisions<'_> {
     }
 }
 
-/// Returns the name of the first state, made of the release and its series, so that an edited series makes
-/// another question.
-fn series_name(release: &Release, series: &Series) -> String {
+/// Returns the name of the first state, made of its own and the series, so that an edited series makes another question.
+fn series_name(first: &str, series: &Series) -> String {
     use sha2::{Digest, Sha256};
     if series.patches().is_empty() {
-        return release.name.clone();
+        return first.to_owned();
     }
     let mut digest = Sha256::new();
     for patch in series.patches() {
         digest.update(format!("{}\n{:?}\n", patch.name, patch.files));
     }
     let digest = hex::encode(digest.finalize());
-    format!("{} with series {}", release.name, &digest[..12])
+    format!("{first} with series {}", &digest[..12])
 }
 
 /// Returns the commits after `first` up to `last`, oldest first.
-fn commits(git: &Git, first: &str, last: &str) -> Result<Vec<Commit>> {
+pub(super) fn commits(git: &Git, first: &str, last: &str) -> Result<Vec<Commit>> {
     let log = |options: &[&str], range: &str| {
         let common = ["log", "--no-show-signature", "-z", "--format=%H %T %s"];
         git.run(&[&common[..], options, &[range]].concat())

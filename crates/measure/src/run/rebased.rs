@@ -34,7 +34,7 @@ pub fn build_rebased(
     };
     let builder = builder_on(ws, recipe, &base)?;
     let source = StoredTrees::new(ws);
-    builder.build(&base, &source, progress)?;
+    let mut program = builder.build(&base, &source, progress)?.identity;
     let mut built = Vec::new();
     let series = rebased.series.patches().iter().zip(&rebased.steps);
     for ((patch, step), report) in series.zip(&mut rebased.report.patches) {
@@ -51,7 +51,9 @@ pub fn build_rebased(
             release: release.clone(),
         };
         report.build = Some(match builder.build(&item, &source, progress) {
-            Ok(_) => {
+            Ok(server) => {
+                report.same_program = server.identity == program;
+                program = server.identity;
                 built.push(item);
                 BuildResult::Ok
             }

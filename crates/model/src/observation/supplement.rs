@@ -46,6 +46,12 @@ pub struct Supplement {
     /// The server's own tests at the points, compared with those on the bare release; empty if they did not run.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tests: Vec<PointTests>,
+    /// The identities of the points' programs; empty if unknown.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub programs: BTreeMap<Point, String>,
+    /// The digests of the workloads' settings and inputs, by name; empty if unknown.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub workload_digests: BTreeMap<String, String>,
     /// Sentences about how the observations were read, which the report repeats among its warnings.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,

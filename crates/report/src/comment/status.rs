@@ -3,7 +3,7 @@
 use super::Notice;
 use crate::nouns::Nouns;
 use crate::view::{EffectRow, Label, NOT_IN_SERVER, View};
-use perfquilt_judge::attribution::{EffectKind, PatchEffects, Verdict};
+use perfquilt_judge::attribution::{Effect, EffectKind, PatchEffects, Verdict};
 use perfquilt_judge::bisect::Conclusion;
 use perfquilt_model::comment::MeasurementStatus;
 use perfquilt_model::error;
@@ -50,6 +50,9 @@ pub(super) fn status(notice: &Notice<'_>, view: Option<&View<'_>>) -> Measuremen
         .and_then(|meter| attribution.main_effect(&attribution.total, EffectKind::Total, meter))
         .filter(|effect| !effect.is_stale());
     let verdict = total.map(|effect| effect.verdict);
+    if total.is_some_and(Effect::is_regression) {
+        return MeasurementStatus::Accepted;
+    }
     match verdict.or_else(|| of_servers(view)) {
         // A patch that no server has is not known to have no effect.
         Some(Verdict::NoEffect) if patches(view).any(|row| row.verdict == NOT_IN_SERVER) => {
@@ -57,11 +60,8 @@ pub(super) fn status(notice: &Notice<'_>, view: Option<&View<'_>>) -> Measuremen
         }
         Some(Verdict::Faster) => MeasurementStatus::Faster,
         Some(Verdict::NoEffect) => MeasurementStatus::NoEffect,
-        Some(Verdict::Slower) => MeasurementStatus::Regression,
         // A check is not green while the mean may be worse.
-        Some(Verdict::Mixed | Verdict::Unclear | Verdict::NoTypicalEffect) | None => {
-            MeasurementStatus::Unclear
-        }
+        _ => MeasurementStatus::Unclear,
     }
 }
 
@@ -85,7 +85,7 @@ pub(super) fn mark(status: MeasurementStatus) -> &'static str {
     match status {
         MeasurementStatus::Failed | MeasurementStatus::Regression => "❌",
         MeasurementStatus::Unfinished => "⏳",
-        MeasurementStatus::Faster => "✅",
+        MeasurementStatus::Faster | MeasurementStatus::Accepted => "✅",
         MeasurementStatus::NoEffect => "➖",
         MeasurementStatus::Unclear => "❔",
     }
@@ -115,6 +115,9 @@ pub(super) fn title(notice: &Notice<'_>, view: Option<&View<'_>>) -> String {
     }
     let slower: Vec<usize> = slower_patches(view, false);
     let partly: Vec<usize> = slower_patches(view, true);
+    let accepted = view.attribution.patches.iter();
+    let accepted = accepted.filter(|patch| view.attribution.is_accepted(patch));
+    let accepted = accepted.map(|patch| patch.index).collect();
     let failed = matching(view, |row| row.verdict == "failed");
     let slower_rows = ["slower", "mixed"];
     let worse = matching(view, |row| {
@@ -127,6 +130,11 @@ pub(super) fn title(notice: &Notice<'_>, view: Option<&View<'_>>) -> String {
             partly,
             "is slower on some workloads",
             "are slower on some workloads",
+        ),
+        (
+            accepted,
+            "is slower, as accepted",
+            "are slower, as accepted",
         ),
         (worse, "no longer helps", "no longer help"),
         (broken, "makes tests fail", "make tests fail"),
@@ -151,7 +159,7 @@ fn slower_patches(view: &View<'_>, partly: bool) -> Vec<usize> {
         let cells = main.and_then(|main| main.cells.as_ref());
         cells.is_some_and(|cells| !matches!(cells.own, Verdict::Slower | Verdict::Mixed))
     };
-    let slower = attribution.slower_patches().into_iter();
+    let slower = attribution.unaccepted_patches().into_iter();
     let slower = slower.filter(|patch| is_partly(patch) == partly);
     slower.map(|patch| patch.index).collect()
 }

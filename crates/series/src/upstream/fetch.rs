@@ -17,7 +17,7 @@ use perfquilt_system::locks;
 use perfquilt_system::process::{Command, find_program};
 
 /// The machine's own configuration of apt.
-const APT: &str = "/etc/apt";
+pub(super) const APT: &str = "/etc/apt";
 
 /// A release whose tree is in the object store.
 #[derive(Debug)]
@@ -188,7 +188,7 @@ fn suggest(
 }
 
 /// Returns all configured source packages.
-fn packages(ws: &Workspace) -> Vec<DebianSource> {
+pub(super) fn packages(ws: &Workspace) -> Vec<DebianSource> {
     let releases = ws.config.upstream.release.iter();
     releases
         .filter_map(|release| release.debian.clone())

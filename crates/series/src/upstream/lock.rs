@@ -6,10 +6,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use perfquilt_config::{read_recorded, write_recorded};
 use perfquilt_model::error::{Error, Result};
-use perfquilt_system::files::{if_there, write_file};
-
-const HEAD: &str = "# Written by `perfquilt upstream fetch`; keep it under version control.\n\n";
 
 /// The record of a release from its first fetch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,18 +46,10 @@ struct LockDocument {
 impl LockFile {
     /// Reads the file; a missing file has no entries.
     pub fn read(path: &Path) -> Result<Self> {
-        let Some(text) = if_there("read", path, std::fs::read_to_string(path))? else {
-            return Ok(LockFile::default());
-        };
-        let document: LockDocument = toml::from_str(&text).map_err(|error| {
-            let line = error
-                .span()
-                .map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
-            let first = error.message().lines().next().unwrap_or("malformed");
-            Error::lock_file(first.to_owned())
-                .at("bench-config/upstream.lock", line)
-                .hint("restore the committed version, or remove the file and fetch again")
-        })?;
+        let document: LockDocument =
+            read_recorded(path, "bench-config/upstream.lock").map_err(|error| {
+                error.hint("restore the committed version, or remove the file and fetch again")
+            })?;
         let mut releases = BTreeMap::new();
         for locked in document.release {
             if let Some(first) = releases.insert(locked.version.clone(), locked) {
@@ -92,9 +82,7 @@ impl LockFile {
         let document = LockDocument {
             release: self.releases.values().cloned().collect(),
         };
-        let body = toml::to_string(&document)
-            .map_err(|error| Error::internal(format!("cannot write the lock file: {error}")))?;
-        write_file(path, format!("{HEAD}{body}").as_bytes())
+        write_recorded(path, "perfquilt upstream fetch", &document)
     }
 }
 

@@ -19,6 +19,7 @@ pub mod objects;
 mod settings;
 mod tarball;
 mod verify;
+pub mod watched;
 
 use std::path::Path;
 

@@ -201,6 +201,36 @@ pub enum QueueChange {
         /// The id of the approving comment.
         comment: u64,
     },
+    /// Accepts that a patch of the commit that the last finished job of this pull request measured is slower, and replies.
+    Accept {
+        /// The repository.
+        repository: String,
+        /// The pull request.
+        number: u64,
+        /// The patch's number, from 1.
+        patch: usize,
+        /// Why.
+        reason: String,
+        /// The digest of the configuration.
+        configuration: String,
+        /// The login of whoever accepts.
+        by: String,
+        /// The id of the accepting comment.
+        comment: u64,
+    },
+}
+
+/// The latest acceptance of a patch of a pull request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Acceptance {
+    /// The commit that was measured.
+    pub head: String,
+    /// The digest of the configuration.
+    pub configuration: String,
+    /// The patch's number, from 1.
+    pub patch: usize,
+    /// Why.
+    pub reason: String,
 }
 
 record!(

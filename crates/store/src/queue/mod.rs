@@ -1,6 +1,7 @@
 //! The bot's queue of jobs and replies, with the deliveries received. A delivery and its changes are one
 //! transaction, so a crash neither loses a delivery nor applies it twice.
 
+mod acceptances;
 mod approvals;
 mod doubts;
 mod entry;
@@ -18,13 +19,15 @@ use super::schema;
 use perfquilt_model::error::Result;
 
 use entry::TRUSTED;
-pub use entry::{Job, JobState, NewJob, NewReply, Push, QueueChange, ReceivedDelivery, Reply};
+pub use entry::{
+    Acceptance, Job, JobState, NewJob, NewReply, Push, QueueChange, ReceivedDelivery, Reply,
+};
 
 /// The database of the bot ("pquQ").
 const QUEUE: schema::DatabaseKind = schema::DatabaseKind {
     application: 0x7071_7551,
     tables: include_str!("queue.sql"),
-    version: 8,
+    version: 9,
     name: "queue",
     maker: "perfquilt bot serve",
     export: "that perfquilt can finish its jobs, and pull requests are found again without the file",
@@ -120,6 +123,18 @@ impl Queue {
                 by,
                 comment,
             } => self.approve((repository, *number, commit), (by, *comment), now),
+            QueueChange::Accept {
+                repository,
+                number,
+                patch,
+                reason,
+                configuration,
+                by,
+                comment,
+            } => {
+                let about = (repository.as_str(), *number);
+                self.accept(about, *patch, (reason, configuration), (by, *comment), now)
+            }
             QueueChange::Add(job) => self.add(job, now),
         }
     }
@@ -138,7 +153,7 @@ impl Queue {
                 [repository],
             )?;
             // Ended jobs are removed, too, because queries identify pull requests by number.
-            for table in ["jobs", "replies", "doubts"] {
+            for table in ["jobs", "replies", "doubts", "acceptances"] {
                 let others = format!("DELETE FROM {table} WHERE repository <> ?1");
                 self.database.execute(&others, [repository])?;
             }

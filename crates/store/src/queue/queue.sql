@@ -48,6 +48,19 @@ CREATE TABLE approvals (
     PRIMARY KEY (repository, number, head)
 ) STRICT, WITHOUT ROWID;
 
+-- The latest acceptance of each patch that is slower.
+CREATE TABLE acceptances (
+    repository    TEXT NOT NULL,
+    number        INTEGER NOT NULL,
+    patch         INTEGER NOT NULL,
+    head          TEXT NOT NULL,
+    configuration TEXT NOT NULL,
+    reason        TEXT NOT NULL,
+    accepter      TEXT NOT NULL,
+    given         INTEGER NOT NULL,
+    PRIMARY KEY (repository, number, patch)
+) STRICT, WITHOUT ROWID;
+
 -- The pull requests about whose commit or closure deliveries disagree, with the number of doubts before the last.
 CREATE TABLE doubts (
     repository TEXT NOT NULL,

@@ -108,6 +108,23 @@ pub fn fetch(
     result
 }
 
+/// Returns the newest upstream version of a package in its suite, by the archive's current lists.
+pub fn newest(
+    cache: &Path,
+    wanted: &DebianSource,
+    all: &[DebianSource],
+    etc: &Path,
+    progress: &dyn Progress,
+) -> Result<String> {
+    let mut apt = Apt::new(cache, wanted, all, etc)?;
+    apt.update(&wanted.suite, false, progress)?;
+    let listed = apt.listed(&[&wanted.package])?;
+    let found = listed.iter().find(|listed| listed.suite == wanted.suite);
+    let DebianSource { package, suite, .. } = wanted;
+    let missing = || Error::source_package(format!("{suite} has no source package {package}"));
+    Ok(found.ok_or_else(missing)?.upstream().to_owned())
+}
+
 fn try_fetch(
     apt: &Apt,
     version: &str,
