@@ -184,27 +184,27 @@ fn a_loss_is_accepted_by_those_who_may_command_for_one_commit() {
     let slower = patch.replace("25000u", "1000000u");
     assert_ne!(slower, patch);
     let head = world.commit_to(7, SERIES, &[(SERIES.trim(), &slower)]);
-    world.github.opens(7, &head);
+    world.forge.opens(7, &head);
     let mut bot = world.serve();
     bot.comment(&world, "alice", "MEMBER", "@perfquilt accept 1 too early");
     let early = "this pull request has no result to accept";
-    eventually("no answer", || world.github.said(7, early));
+    eventually("no answer", || world.forge.said(7, early));
     bot.comment(&world, "alice", "MEMBER", "@perfquilt run");
     bot.until_done(1);
     assert!(
-        world.github.ours(7)[0].contains("## ❌"),
+        world.forge.ours(7)[0].contains("## ❌"),
         "{:?}",
-        world.github.ours(7)
+        world.forge.ours(7)
     );
     // Who may not command is refused.
     bot.comment(&world, "mallory", "NONE", "@perfquilt accept 1 it is fine");
     eventually("no answer", || {
         world
-            .github
+            .forge
             .conversation(7)
             .contains("accept 1 it is fine :-1:")
     });
-    assert!(!world.github.ours(7)[0].contains("it is fine"));
+    assert!(!world.forge.ours(7)[0].contains("it is fine"));
     let reason = "fixes a <b>crash</b>";
     bot.comment(
         &world,
@@ -212,9 +212,9 @@ fn a_loss_is_accepted_by_those_who_may_command_for_one_commit() {
         "MEMBER",
         &format!("@perfquilt accept 1 {reason}"),
     );
-    let accepted = || world.github.ours(7)[0].contains("as accepted");
+    let accepted = || world.forge.ours(7)[0].contains("as accepted");
     eventually("it is not accepted", accepted);
-    let comment = world.github.ours(7)[0].clone();
+    let comment = world.forge.ours(7)[0].clone();
     assert!(comment.contains("accepted: fixes a "), "{comment}");
     assert!(
         !comment.contains("<b>") && !comment.contains("## ❌"),
@@ -227,11 +227,11 @@ fn a_loss_is_accepted_by_those_who_may_command_for_one_commit() {
     eventually("it is forgotten", accepted);
     let other = slower.replace("1000000u", "1100000u");
     let newer = world.commit_to(7, SERIES, &[(SERIES.trim(), &other)]);
-    world.github.pushes(7, &newer);
+    world.forge.pushes(7, &newer);
     bot.comment(&world, "alice", "MEMBER", "@perfquilt run");
     bot.until_done(2);
     let lapsed = format!("lapsed, commit {} instead of {}", &newer[..12], &head[..12]);
-    let comment = world.github.ours(7)[0].clone();
+    let comment = world.forge.ours(7)[0].clone();
     assert!(
         comment.contains("the decision on it lapsed"),
         "{lapsed}: {comment}"
