@@ -116,7 +116,7 @@ enum Command {
     Lint(lint::Lint),
     /// Apply the series and show the chain of commits
     Stack(stack::Stack),
-    /// Write a point's source tree to a folder, or the series to a package
+    /// Write a point's source tree to a folder, or a package's series
     Export(export::Export),
     /// Show how each patch fits another release, and move the series
     Rebase(rebase::Arguments),
