@@ -204,14 +204,14 @@ fn conflicts_say_what_was_expected() {
     space.patch("ok.patch", change(5, "line 5", "LINE 5"));
     space.patch("bad.patch", change(9, "line nine", "LINE 9"));
     insta::assert_snapshot!(space.fails(3, &["stack"]), @r"
-    error: patches/bad.patch:6: hunk 1 of 1 does not apply to src/a.c
+    error: patches/bad.patch:6: hunk 1 of 1 does not apply to src/a.c [PQ0315]
       line 9 should read  `line nine`
                but reads  `line 9`
     hint: change the patch by hand for this release and refresh it
     ");
     space.write("patches/bad.patch", change(5, "line 5", "LINE 5"));
     insta::assert_snapshot!(space.fails(3, &["stack"]), @r"
-    error: patches/bad.patch:6: hunk 1 of 1 does not apply to src/a.c
+    error: patches/bad.patch:6: hunk 1 of 1 does not apply to src/a.c [PQ0315]
       line 5 should read  `line 5`
                but reads  `LINE 5`
     hint: patch 1 (ok.patch) has made this change already: if the two are one, remove one of them
@@ -221,7 +221,7 @@ fn conflicts_say_what_was_expected() {
         change(9, "line 9", "LINE 9").replace(" line 8", " LINE 8"),
     );
     insta::assert_snapshot!(space.fails(3, &["stack"]), @r"
-    error: patches/bad.patch:6: hunk 1 of 1 does not apply to src/a.c
+    error: patches/bad.patch:6: hunk 1 of 1 does not apply to src/a.c [PQ0315]
       line 8 should read  `LINE 8`
                but reads  `line 8`
     hint: with fuzz 1 it would apply at line 8; check that place and refresh the patch

@@ -1,6 +1,6 @@
 //! A change of state on a line of upstream.
 
-use super::document::{Document, Text, list, literal, name, sentence, soft, title};
+use super::document::{Document, Text, list, literal, name, sentence, title};
 use perfquilt_model::watch::{ChangeKind, StateChange};
 
 /// Returns the document about a change.
@@ -36,12 +36,9 @@ pub fn document(change: &StateChange) -> Document {
             .iter()
             .map(|text| format!("next: {}", name(text)).into()),
     );
+    let (id, since) = (name(&change.id), name(&change.since));
+    lines.push(format!("report {id}, of a look that began at {since}").into());
     let mut nodes = vec![title(head)];
     nodes.extend(list(lines));
-    let since = literal(&change.since);
-    nodes.push(soft(format!(
-        "Report {}, of a look that began at {since}.",
-        change.id
-    )));
     Document(nodes)
 }

@@ -72,12 +72,9 @@ pub fn look(
     };
     let range = look.since("checked")?;
     if range.len() > 1 {
-        let count = counted(range.len() - 1, "commit", "commits");
-        progress.note(&format!(
-            "{}: {count} since {}",
-            line.name,
-            range[0].label()
-        ));
+        let count = counted(range.len() - 1, "new state", "new states");
+        let since = look.named(&range[0]);
+        progress.note(&format!("{}: {count} since {since}", line.name));
         look.fits(&range)?;
         if let Some(recipe) = options.recipe {
             look.builds(&range, recipe, options.test)?;
@@ -202,6 +199,16 @@ impl Look<'_> {
         let store = Objects::open(&self.ws.object_store())?;
         let tip = upstream::objects::oid(&self.tip.id)?;
         store.set_reference(&reference(self.line, what), tip)
+    }
+
+    /// Returns a commit's id; the release's name where upstream's history is unknown.
+    fn named(&self, commit: &Commit) -> String {
+        let name = if self.line.git.is_some() {
+            &commit.id
+        } else {
+            &commit.title
+        };
+        name.clone()
     }
 
     fn release_of(&self, commit: &Commit) -> Release {
@@ -391,22 +398,21 @@ impl Look<'_> {
             &commit.id,
         ];
         let digest = Sha256::digest(format!("{change}\n{}", parts.join("\n")));
-        let show = format!("git -C .perfquilt/objects.git show {}", commit.label());
-        let (shown, next) = match &self.line.git {
-            Some(_) => (commit.id.clone(), vec![show]),
-            None => (commit.title.clone(), Vec::new()),
-        };
+        let next = self.line.git.iter().map(|_| {
+            let label = commit.label();
+            format!("git -C .perfquilt/objects.git show {label}")
+        });
         let change = StateChange {
             schema: 1,
             id: hex::encode(digest)[..16].to_owned(),
             line: self.line.name.clone(),
             change,
             patch,
-            commit: shown,
+            commit: self.named(commit),
             title: commit.title.clone(),
-            since: range[0].id.clone(),
+            since: self.named(&range[0]),
             evidence,
-            next,
+            next: next.collect(),
         };
         (self.emit.borrow_mut())(&change)
     }
