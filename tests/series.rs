@@ -314,7 +314,7 @@ fn mistakes_get_the_next_step() {
         (
             "current = \"9.9\"",
             "current = \"1.0\"",
-            ":3: there is no release `9.9` [PQ0400]\nhint: available: 1.0",
+            ":3: there is no release `9.9` [PQ0201]\nhint: available: 1.0",
         ),
         (
             "name = \"srv\" 5",
@@ -324,7 +324,7 @@ fn mistakes_get_the_next_step() {
         (
             "[margin]\ntiem = 0.1\n[recipe]",
             "[recipe]",
-            "`tiem` [PQ0201]\nhint: did you mean `time`?",
+            "`tiem` [PQ0203]\nhint: did you mean `time`?",
         ),
     ] {
         assert!(config.contains(from), "{config}");

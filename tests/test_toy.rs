@@ -111,9 +111,9 @@ fn the_patch_that_breaks_a_test_is_named() {
     let shown = seconds.replace_all(&first.stdout, "(TIME");
     insta::assert_snapshot!(shown);
     assert!(
-        first
-            .stderr
-            .contains("error: main.multiplier fails with 0003-wrong.patch and not without it\n"),
+        first.stderr.contains(
+            "error: main.multiplier fails with 0003-wrong.patch and not without it [PQ0507]\n"
+        ),
         "{}",
         first.stderr
     );
