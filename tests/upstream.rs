@@ -271,7 +271,7 @@ fn every_release_has_its_result() {
     };
     assert_eq!(names(&out), ["srv-2.0", "srv-4.0"]);
     for fault in ["nowhere is not a folder", "there is no file gone.tar"] {
-        assert!(err.contains(&format!("{fault}\n")), "{fault}: {err}");
+        assert!(err.contains(&format!("{fault} [PQ040")), "{fault}: {err}");
     }
     let (code, out, _) = space.shown(&["upstream", "fetch", "3.0", "4.0", "--json", "-q"]);
     let json: serde_json::Value = serde_json::from_str(&out).unwrap();
@@ -763,7 +763,7 @@ fn list_says_how_far_each_release_is() {
     let error = space.fails(2, &["upstream", "fetch", "2.0"]);
     assert!(
         error.contains(
-            "error: bench-config/perfquilt.toml:4: [WS]/nowhere is not a folder\nhint: correct `directory`"
+            "error: bench-config/perfquilt.toml:4: [WS]/nowhere is not a folder [PQ0404]\nhint: correct `directory`"
         ),
         "{error}"
     );

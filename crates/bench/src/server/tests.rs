@@ -361,7 +361,8 @@ fn a_start_that_runs_another_program_is_an_error_with_its_path() {
     for script in [
         r#"cp "$2" "$2.x"; touch "$0"; exec "$2.x" 600"#,
         // It is replaced while it starts.
-        r#"cp "$1" "$1.x"; "$1" 600 & cp "$1" "$1.y"; mv "$1.y" "$1"; touch "$0"; wait"#,
+        r#"cp "$1" "$1.x"; "$1" 600 & until grep -q sleep /proc/$!/comm; do :; done
+           cp "$1" "$1.y"; mv "$1.y" "$1"; touch "$0"; wait"#,
     ] {
         let error = start(script).unwrap_err();
         assert_eq!(error.kind(), Kind::Bench);

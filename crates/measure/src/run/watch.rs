@@ -151,6 +151,9 @@ fn commit(ws: &Workspace, name: &str) -> Result<Commit> {
     })
 }
 
+/// The hint where an end of the new commits does not build, so that nothing is known of their speed.
+const UNBUILT: &str = "let the recipe build both, or follow patches alone: `build = false` in [watch]; the next look begins where this one did";
+
 impl Look<'_> {
     /// Returns the commits from the one at which the last look ended to the tip: first parents where upstream's history is
     /// known, else the two alone. The first look begins where the line left the release.
@@ -328,7 +331,10 @@ impl Look<'_> {
         let series = Series::assemble(file, patches);
         let search = |series: Series, range: &[Commit]| {
             let states = CommitRevisions::of(self.ws, self.from, series, range.to_vec());
-            bisect(self.ws, &states, request, self.progress)
+            bisect(self.ws, &states, request, self.progress).map_err(|error| match error.kind() {
+                Kind::Build => error.hint(UNBUILT),
+                _ => error,
+            })
         };
         let found = search(series.clone(), range)?.outcome;
         match found.conclusion {
