@@ -61,7 +61,7 @@ use perfquilt_config::CONFIG_FILE;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::point::Point;
-use perfquilt_system::process::{quoted, raise_open_files, use_small_pages};
+use perfquilt_system::process::{quoted, raise_open_files};
 
 pub use output::Output;
 
@@ -244,7 +244,6 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     report_missing_threads();
     raise_open_files();
-    use_small_pages();
     // The bot's jobs read no user's settings, and libgit2 does not heed the variables that tell git so.
     let named = ["GIT_CONFIG_GLOBAL", "GIT_CONFIG_NOSYSTEM"];
     if named.iter().all(|name| std::env::var_os(name).is_some()) {

@@ -155,18 +155,6 @@ pub fn raise_open_files() {
     }
 }
 
-/// Set if this program gave up huge pages that it could have had.
-static SMALL_PAGES: OnceLock<()> = OnceLock::new();
-
-/// Keeps this program's memory in small pages: the kernel takes longer to clear huge ones than a series takes to be applied
-/// (`ci/bench/stack`). What it starts may have them, so servers are measured as they run elsewhere.
-pub fn use_small_pages() {
-    let has_huge = rustix::thread::transparent_huge_pages_are_disabled() == Ok(false);
-    if has_huge && rustix::thread::disable_transparent_huge_pages(true).is_ok() {
-        let _ = SMALL_PAGES.set(());
-    }
-}
-
 /// The user `nobody`, as which [`Command::ordinary_user`] runs: `getpwuid` knows it on nearly every system.
 const NOBODY: u32 = 65534;
 
@@ -704,7 +692,6 @@ impl Command {
         let writes = self.writes.clone();
         let limits = self.limits.clone();
         let own_files = OPEN_FILES.get().copied();
-        let small_pages = SMALL_PAGES.get().is_some();
         let (real_time, foreground) = (self.real_time, self.foreground);
         let maps = self.ordinary_user.then(|| {
             let map = |own: u32| format!("{NOBODY} {own} 1").into_bytes();
@@ -730,9 +717,6 @@ impl Command {
                 }
                 if real_time {
                     let _ = scheduling::set_real_time(0);
-                }
-                if small_pages {
-                    let _ = rustix::thread::disable_transparent_huge_pages(false);
                 }
                 if let Some(before) = &own_files {
                     let _ = rustix::process::setrlimit(Resource::Nofile, *before);

@@ -240,16 +240,3 @@ fn credentials_of_urls_are_not_shown() {
         assert_eq!(without_credentials(text), shown);
     }
 }
-
-#[test]
-fn only_this_program_uses_small_pages() {
-    let of_self = || std::fs::read_to_string("/proc/self/status").unwrap();
-    if !of_self().contains("THP_enabled:\t1") {
-        return; // A kernel without huge pages, or a parent that has given them up for all.
-    }
-    use_small_pages();
-    assert!(of_self().contains("THP_enabled:\t0"));
-    let child = Command::new("cat").arg("/proc/self/status").run().unwrap();
-    let status = String::from_utf8_lossy(&child.stdout).into_owned();
-    assert!(status.contains("THP_enabled:\t1"), "{status}");
-}
