@@ -127,6 +127,13 @@ impl Client {
         self.transport.path(rest)
     }
 
+    /// Returns the address of the repository's pages, of a forge whose API's path is `api`.
+    pub(super) fn pages_of(&self, api: &str) -> String {
+        let address = &self.transport.api;
+        let host = address.strip_suffix(api).unwrap_or(address);
+        format!("{host}/{}", self.repository())
+    }
+
     /// Returns the repository.
     pub(super) fn repository(&self) -> &Repository {
         &self.transport.repository

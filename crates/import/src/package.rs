@@ -10,7 +10,7 @@ use super::files;
 use super::spec::{self, Spec};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
-use perfquilt_series::series::{Series, SeriesEntry, paths};
+use perfquilt_series::series::{Series, SeriesEntry, SeriesFile, paths};
 use perfquilt_system::files::write_file;
 
 /// The result of an export.
@@ -113,7 +113,7 @@ fn debian(target: &Path, text: Vec<u8>) -> Result<Package> {
     };
     let list = folder.join("series");
     let old = std::fs::read(&list).unwrap_or_default();
-    let old = perfquilt_series::series::SeriesFile::parse(&old, "series").0;
+    let old = SeriesFile::parse(&old, "series").0;
     let names = old
         .entries()
         .iter()

@@ -1,5 +1,5 @@
 //! The patches of an RPM `.spec`: which it declares (`PatchN`, `%patchlist`), and in which order, with which options, it
-//! applies them (`%patch`, `%autosetup`, `%autopatch`). Conditions are told, not evaluated.
+//! applies them (`%patch`, `%autosetup`, `%autopatch`). Conditions are reported, not evaluated.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -273,7 +273,7 @@ mod tests {
             withheld: None,
             provenance: None,
             basis: None,
-            of_two_blocks: None,
+            of_blocks: None,
             ended_half_width: None,
             run: None,
         }

@@ -90,9 +90,7 @@ struct Forgejo(Client);
 impl Forgejo {
     /// Returns the address of the repository's pages.
     fn pages(&self) -> String {
-        let api = &self.0.transport.api;
-        let host = api.strip_suffix("/api/v1").unwrap_or(api);
-        format!("{host}/{}", self.repository())
+        self.0.pages_of("/api/v1")
     }
 
     /// Returns the id of the repository's label with this name, which it creates if there is none.

@@ -94,9 +94,7 @@ impl GitLab {
 
     /// Returns the address of the project's pages.
     fn pages(&self) -> String {
-        let api = &self.0.transport.api;
-        let host = api.strip_suffix("/api/v4").unwrap_or(api);
-        format!("{host}/{}", self.repository())
+        self.0.pages_of("/api/v4")
     }
 
     fn to_comment(&self, number: u64, note: Note) -> ForgeComment {

@@ -402,9 +402,9 @@ pub struct Effect {
     /// The interval on the log scale.
     #[serde(skip)]
     pub basis: Option<Interval>,
-    /// The interval that two of its blocks would leave.
+    /// The interval of its blocks alone, without what is known of other rows, of their order and of rounding.
     #[serde(skip)]
-    pub of_two_blocks: Option<Interval>,
+    pub of_blocks: Option<Interval>,
     /// Its half-width if the experiment ended now, where `basis` holds at every look, and that of `basis` elsewhere;
     /// `None` where it is not finite.
     #[serde(skip)]
@@ -660,10 +660,9 @@ impl Effect {
     /// Widens the interval to what two blocks leave open, since blocks of measurements that drift may be worth no more. Takes it
     /// back if 0 is in it.
     pub(super) fn widen_for_drift(&mut self) {
-        let Some(wide) = self
-            .of_two_blocks
-            .filter(|wide| self.verdict.is_shown() && !wide.contains_zero())
-        else {
+        let of_blocks = self.of_blocks.filter(|_| self.verdict.is_shown());
+        let wide = of_blocks.map(Interval::as_of_two_blocks);
+        let Some(wide) = wide.filter(|wide| !wide.contains_zero()) else {
             return self.withhold(DRIFT);
         };
         (self.low, self.high) = (Some(speed(wide.low())), Some(speed(wide.high())));

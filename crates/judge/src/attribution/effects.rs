@@ -517,7 +517,7 @@ impl Effects<'_> {
             withheld: None,
             provenance: None,
             basis: None,
-            of_two_blocks: None,
+            of_blocks: None,
             ended_half_width: None,
             run: None,
         }
@@ -609,7 +609,7 @@ impl Effects<'_> {
             tail,
             provenance: Some(self.provenance(place)),
             basis: Some(interval),
-            of_two_blocks: Some(found.interval.as_of_two_blocks()),
+            of_blocks: Some(found.interval),
             ended_half_width: Some(ended.half_width).filter(|width| width.is_finite()),
             run: is_run
                 .then(|| drift_of_run(&values, found.blocks))

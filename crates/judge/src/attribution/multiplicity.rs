@@ -591,7 +591,7 @@ mod tests {
             withheld: None,
             provenance: Some(super::super::document::Provenance::Measured),
             basis: None,
-            of_two_blocks: None,
+            of_blocks: None,
             ended_half_width: None,
             run: None,
         }

@@ -458,7 +458,7 @@ fn meters_agree_only_when_one_explains_the_other() {
         withheld: None,
         provenance: None,
         basis: None,
-        of_two_blocks: None,
+        of_blocks: None,
         ended_half_width: None,
         run: None,
     };
