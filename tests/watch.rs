@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::releases::lines;
 use crate::common::{TestEnvironment, copy};
+use crate::forge::{Dialect, Fault, MockForge, Step, TOKEN};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -176,10 +177,26 @@ impl Upstream {
 
     /// The changes that one look reports.
     fn look(&self) -> Vec<Value> {
-        let looked = self.space.run(&["watch", "--once", "--json"]);
-        assert_eq!(looked.code, Some(0), "{}", looked.stderr);
-        let document: Value = serde_json::from_str(&looked.stdout).unwrap();
+        self.look_with(&[])
+    }
+
+    fn look_with(&self, environment: &[(&str, &str)]) -> Vec<Value> {
+        let mut command = self.space.command(&["watch", "--once", "--json"]);
+        let looked = command.envs(environment.iter().copied()).output().unwrap();
+        let errors = String::from_utf8_lossy(&looked.stderr);
+        assert_eq!(looked.status.code(), Some(0), "{errors}");
+        let document: Value = serde_json::from_slice(&looked.stdout).unwrap();
         document["changes"].as_array().unwrap().clone()
+    }
+
+    /// Commits files to the branch that is checked out and watched; returns the commit.
+    fn push(&self, files: &[(&str, String)]) -> String {
+        for (file, text) in files {
+            std::fs::write(self.remote().join(file), text).unwrap();
+        }
+        self.git(&["add", "--all"]);
+        self.git(&["commit", "--quiet", "--allow-empty", "-m", "change"]);
+        self.git(&["rev-parse", "HEAD"])
     }
 
     /// The reports: change, patch and commit of each.
@@ -305,6 +322,205 @@ fn a_kill_of_a_measurement_neither_loses_nor_doubles_a_report() {
     assert!(upstream.look().is_empty());
     assert_eq!(upstream.reports(), upstream.expected(true));
     upstream.space.wait_until_no_process_is_left();
+}
+
+#[test]
+fn what_a_look_wrote_before_it_died_is_not_written_again() {
+    let upstream = Upstream::new("build = false");
+    let space = &upstream.space;
+    let store = space.path(".perfquilt/objects.git");
+    let reference = |name: &str| {
+        let name = format!("refs/watched/main/{name}");
+        let args = [
+            "--git-dir",
+            store.to_str().unwrap(),
+            "rev-parse",
+            "--verify",
+            "--quiet",
+            &name,
+        ];
+        let found = space
+            .hermetic("git", &space.workspace())
+            .args(args)
+            .output();
+        String::from_utf8(found.unwrap().stdout)
+            .unwrap()
+            .trim()
+            .to_owned()
+    };
+    upstream.tick("events", TAKEN - 5);
+    upstream.look();
+    let spare = tempfile::tempdir().unwrap();
+    copy(&space.workspace(), spare.path());
+    upstream.tick("events", CONFLICT + 5);
+    upstream.look();
+    let after = upstream.reports();
+    assert_eq!(after.len(), 2);
+    // Everything that the look left, in the order in which it is written.
+    let folder = space.path("watch-reports");
+    let ids = std::fs::read_dir(&folder).unwrap();
+    let ids = ids.map(|entry| entry.unwrap().path().file_stem().unwrap().to_owned());
+    let ids: BTreeSet<_> = ids.collect();
+    let files = ids
+        .iter()
+        .flat_map(|id| ["md", "json"].map(|kind| std::path::Path::new(id).with_extension(kind)));
+    let files: Vec<_> = files
+        .map(|name| (std::fs::read(folder.join(&name)).unwrap(), name))
+        .collect();
+    let moved = ["tip", "checked", "measured"].map(|name| (name, reference(name)));
+    assert_eq!(files.len(), 4);
+    for steps in 0..=files.len() + moved.len() {
+        std::fs::remove_dir_all(space.workspace()).unwrap();
+        copy(spare.path(), &space.workspace());
+        std::fs::create_dir_all(&folder).unwrap();
+        let (tip, ends) = moved.split_first().unwrap();
+        let objects = space
+            .hermetic("git", &space.workspace())
+            .args([
+                "--git-dir",
+                store.to_str().unwrap(),
+                "fetch",
+                "--quiet",
+                upstream.remote().to_str().unwrap(),
+                "main",
+            ])
+            .status();
+        assert!(objects.unwrap().success());
+        let set = |(name, id): &(&str, String)| {
+            let name = format!("refs/watched/main/{name}");
+            let args = [
+                "--git-dir",
+                store.to_str().unwrap(),
+                "update-ref",
+                &name,
+                id,
+            ];
+            let set = space
+                .hermetic("git", &space.workspace())
+                .args(args)
+                .status();
+            assert!(set.unwrap().success());
+        };
+        if steps > 0 {
+            set(tip);
+        } else {
+            // git's own, which died in between.
+            std::fs::write(store.join("refs/watched/main/tip.lock"), "").unwrap();
+        }
+        for (bytes, name) in files.iter().take(steps.saturating_sub(1)) {
+            std::fs::write(folder.join(name), bytes).unwrap();
+        }
+        ends.iter()
+            .take(steps.saturating_sub(1 + files.len()))
+            .for_each(set);
+        let written = upstream.reports().len();
+        let told = upstream.look();
+        assert_eq!(
+            written + told.len(),
+            2,
+            "died after {steps} steps: {told:?}"
+        );
+        assert_eq!(upstream.reports(), after, "died after {steps} steps");
+        assert!(upstream.look().is_empty());
+    }
+}
+
+#[test]
+fn every_report_is_one_comment_on_every_forge() {
+    for dialect in [Dialect::GitHub, Dialect::GitLab, Dialect::Forgejo] {
+        let forge = MockForge::of(dialect);
+        forge.opens(7, "1111111111111111111111111111111111111111");
+        let name = dialect.kind().name;
+        let upstream = Upstream::new("build = false\ncomment_on = 7\n");
+        let space = &upstream.space;
+        let config = "bench-config/perfquilt.toml";
+        let error = space.fails(2, &["watch", "--once"]);
+        assert!(
+            error.contains("`comment_on` needs `repository` in [bot]"),
+            "{error}"
+        );
+        let bot = format!("[bot]\nrepository = \"acme/series\"\nforge = \"{name}\"\n");
+        space.write(config, format!("{}\n{bot}", space.read(config)));
+        let upper = name.to_uppercase();
+        let (api, token) = (format!("{upper}_API_URL"), format!("{upper}_TOKEN"));
+        // Without a token, nothing is looked at.
+        upstream.tick("events", CONFLICT + 5);
+        let looked = space
+            .command(&["watch", "--once"])
+            .env(&api, forge.uri())
+            .output()
+            .unwrap();
+        let error = String::from_utf8_lossy(&looked.stderr);
+        assert_eq!(looked.status.code(), Some(2), "{error}");
+        assert!(error.contains(&token), "{error}");
+        let spare = tempfile::tempdir().unwrap();
+        copy(&space.workspace(), spare.path());
+        let uri = forge.uri();
+        let environment = [(&*api, &*uri), (&*token, TOKEN)];
+        // The answer to the first comment is lost.
+        forge.fails(Step::Write, Fault::DoneAndCut);
+        assert_eq!(upstream.look_with(&environment).len(), 2);
+        assert!(upstream.look_with(&environment).is_empty());
+        let comments = forge.ours(7);
+        assert_eq!(comments.len(), 2, "{comments:#?}");
+        for number in [TAKEN, CONFLICT] {
+            let commit = upstream.commit(number);
+            let about = comments.iter().filter(|body| body.contains(&commit));
+            assert_eq!(about.count(), 1, "{comments:#?}");
+        }
+        // A look that died after its comments, before anything else of it was kept.
+        std::fs::remove_dir_all(space.workspace()).unwrap();
+        copy(spare.path(), &space.workspace());
+        assert_eq!(upstream.look_with(&environment).len(), 2);
+        assert_eq!(forge.ours(7), comments);
+    }
+}
+
+#[test]
+fn what_no_longer_builds_passes_or_helps_is_named_with_its_commit() {
+    let upstream = Upstream::new("test = true");
+    let space = &upstream.space;
+    space.write(
+        "bench-config/suite.sh",
+        "if [ -e strict ] && grep -q 'SHIFT 2' work.h; then state=fail; else state=pass; fi\n\
+         printf '%-30s [ %s ]\\n' main.shift $state\n[ $state = pass ]\n",
+    );
+    let suite = "[recipe.make.test]\ncommand = [\"sh\", \"{config}/suite.sh\"]\nformat = \"mtr\"\n\n[server]\nadapter";
+    space.replace("bench-config/perfquilt.toml", "[server]\nadapter", suite);
+    let remote = upstream.remote();
+    let daemon = std::fs::read_to_string(remote.join("toyd.c")).unwrap();
+    let refused = format!("{daemon}\n#if SHIFT == 2\n#error not here\n#endif\n");
+    let work = work(100_000);
+    let rounds = |by: &str| work.replace("(ROUNDS >> SHIFT)", by);
+    upstream.push(&[]);
+    assert!(upstream.look().is_empty());
+    for (files, change) in [
+        (vec![("toyd.c", refused)], Some("build_fails")),
+        (vec![("toyd.c", daemon)], None),
+        (vec![("strict", String::new())], Some("tests_fail")),
+        (
+            vec![("work.h", rounds("ROUNDS + SHIFT"))],
+            Some("no_longer_helps"),
+        ),
+        (
+            vec![("work.h", rounds("ROUNDS + 0 * SHIFT"))],
+            Some("removed"),
+        ),
+    ] {
+        upstream.push(&[("log.txt", format!("before {change:?}"))]);
+        let commit = upstream.push(&files);
+        upstream.push(&[("log.txt", format!("after {change:?}"))]);
+        let found = upstream.look();
+        let part = |change: &Value, key: &str| change[key].as_str().unwrap_or_default().to_owned();
+        let found = found
+            .iter()
+            .map(|of| (part(of, "change"), part(of, "patch"), part(of, "commit")));
+        let expected = change.map(|change| (change.to_owned(), "work.patch".to_owned(), commit));
+        assert_eq!(found.collect::<Vec<_>>(), Vec::from_iter(expected));
+        assert!(upstream.look().is_empty());
+    }
+    assert_eq!(upstream.reports().len(), 4);
+    space.wait_until_no_process_is_left();
 }
 
 #[test]

@@ -26,6 +26,14 @@ pub enum Command {
     Judge,
 }
 
+/// Returns the forge that hosts the bot's repository.
+pub(super) fn forge_kind(bot: &perfquilt_config::Bot) -> Result<&'static ForgeKind> {
+    let Some(name) = &bot.forge else {
+        return Ok(FORGES[0]);
+    };
+    ForgeKind::named(name).map_err(|error| error.at(perfquilt_config::CONFIG_FILE, None))
+}
+
 /// Arguments of `perfquilt bot serve`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -72,13 +80,7 @@ pub fn run(context: &Context, command: &Command) -> Result<()> {
         Error::bot_settings("PERFQUILT_WEBHOOK_SECRET is not set")
             .hint("`openssl rand -hex 32` makes one; give the forge the same")
     })?;
-    let forge = match &config.bot.forge {
-        Some(name) => {
-            let found = ForgeKind::named(name);
-            found.map_err(|error| error.at(perfquilt_config::CONFIG_FILE, None))?
-        }
-        None => FORGES[0],
-    };
+    let forge = forge_kind(&config.bot)?;
     let api = forge.api_address(arguments.api_url.as_deref(), &variable)?;
     let tool = std::env::current_exe()
         .map_err(|error| Error::internal(format!("cannot find this program: {error}")))?;

@@ -6,6 +6,7 @@ use clap::Args;
 
 use super::Context;
 use perfquilt_config::workspace::Workspace;
+use perfquilt_forge::{Forge, RetryPolicy, post_once};
 use perfquilt_judge::bisect::{DEFAULT_ERROR, DEFAULT_SIZE, Direction};
 use perfquilt_measure::run::request::BisectRequest;
 use perfquilt_measure::run::watch::{WatchOptions, look};
@@ -96,11 +97,12 @@ fn look_at_all(context: &Context, ws: &Workspace, names: &[String]) -> Result<()
         test: watch.test,
         measure: &measure,
     };
+    let forge = forge(ws)?;
     let mut found = Vec::new();
     let mut failed = Vec::new();
     for line in all().filter(|line| names.is_empty() || names.contains(&line.name)) {
         let mut emit = |change: &StateChange| {
-            if write(ws, change)? {
+            if write(ws, change, forge.as_deref())? {
                 found.push(change.clone());
             }
             Ok(())
@@ -146,8 +148,23 @@ fn requests(ws: &Workspace) -> Result<Vec<BisectRequest>> {
         .collect())
 }
 
-/// Writes the report on a change, unless there is one. Returns whether it wrote one; the JSON document is written last.
-fn write(ws: &Workspace, change: &StateChange) -> Result<bool> {
+/// Returns the forge that gets comments, if one does.
+fn forge(ws: &Workspace) -> Result<Option<Box<dyn Forge>>> {
+    if ws.config.watch.comment_on.is_none() {
+        return Ok(None);
+    }
+    let variable = |name: &str| std::env::var(name).ok();
+    let kind = super::bot::forge_kind(&ws.config.bot)?;
+    let api = kind.api_address(None, &variable)?;
+    let repository = ws.config.bot.repository.parse()?;
+    let credentials = kind.credentials(&variable)?;
+    let forge = kind.connect(repository, &api, credentials, RetryPolicy::default())?;
+    Ok(Some(forge))
+}
+
+/// Writes the report on a change, unless there is one. Returns whether it wrote one; the JSON document is written last, so
+/// that a comment that could not be written is tried again.
+fn write(ws: &Workspace, change: &StateChange, forge: Option<&dyn Forge>) -> Result<bool> {
     let folder = ws.root().join(&ws.config.watch.reports);
     let json = folder.join(format!("{}.json", change.id));
     if json.is_file() {
@@ -156,6 +173,9 @@ fn write(ws: &Workspace, change: &StateChange) -> Result<bool> {
     std::fs::create_dir_all(&folder).map_err(|error| Error::io("create", &folder, &error))?;
     let text = document(change).markdown();
     write_file(&folder.join(format!("{}.md", change.id)), text.as_bytes())?;
+    if let Some((forge, number)) = forge.zip(ws.config.watch.comment_on) {
+        post_once(forge, number, &format!("watch {}", change.id), &text)?;
+    }
     write_file(&json, super::output::json(change)?.as_bytes())?;
     Ok(true)
 }

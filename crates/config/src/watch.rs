@@ -16,6 +16,9 @@ use perfquilt_model::observation::Meter;
 pub struct Watch {
     /// The folder of the reports, relative to the workspace.
     pub reports: PathBuf,
+    /// The number of the issue or pull request in the repository of `[bot]` that gets each report as a comment; on GitLab, of
+    /// a merge request.
+    pub comment_on: Option<u64>,
     /// Seconds between two looks, at least 1.
     pub seconds: u32,
     /// Whether to build the points on what is new; by default if the preset's recipe exists.
@@ -65,6 +68,7 @@ impl Default for Watch {
     fn default() -> Self {
         Watch {
             reports: "watch-reports".into(),
+            comment_on: None,
             seconds: 3600,
             build: None,
             test: false,
@@ -82,6 +86,10 @@ impl Watch {
     pub(super) fn check(&self, config: &Config, document: &Document) -> Result<()> {
         if self.seconds == 0 {
             return Err(document.error(&["watch", "seconds"], "`seconds` must be at least 1"));
+        }
+        if self.comment_on.is_some() && config.bot.repository.is_empty() {
+            let fault = "`comment_on` needs `repository` in [bot]";
+            return Err(document.error(&["watch", "comment_on"], fault));
         }
         if let Some(fault) = self
             .size

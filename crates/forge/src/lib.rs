@@ -56,7 +56,7 @@ pub use credentials::Credentials;
 pub use exchange::runtime;
 pub use forge::{CommitStatus, CreatedComment, Forge, ForgeComment, Label};
 pub use kind::ForgeKind;
-pub use post::{Draft, post};
+pub use post::{Draft, post, post_once};
 pub use post_options::{CommentUpdate, Conclusion, PostOptions, PostResult, PullRequest};
 pub use registry::FORGES;
 pub use retry::RetryPolicy;

@@ -102,6 +102,21 @@ pub fn post(
     }
 }
 
+/// Makes the pull request or issue `number` have exactly one comment with this text about `what`, whatever fails on the way.
+/// `what` distinguishes such comments, and has a blank, which no [`PostOptions::id`] has.
+///
+/// # Errors
+/// [`Kind::Forge`](perfquilt_model::error::Kind::Forge) when it cannot be written.
+pub fn post_once(forge: &dyn Forge, number: u64, what: &str, text: &str) -> Result<CommentUpdate> {
+    let mark = Mark {
+        id: what.to_owned(),
+        head: String::new(),
+        began: None,
+        status: None,
+    };
+    sticky::update(forge, number, &mark, "", text, &|_, _| Ok(()))
+}
+
 /// Writes the comment, and before it gets worse the notice about that: a program that dies in between writes neither
 /// twice.
 fn keep_comment(

@@ -13,7 +13,7 @@ use perfquilt_series::series::message::{Message, new_header};
 use perfquilt_series::series::write::name_for;
 use perfquilt_series::stack::format::diff;
 use perfquilt_series::upstream::Objects;
-use perfquilt_series::upstream::git::fetch_command;
+use perfquilt_series::upstream::git::fetch_into;
 use perfquilt_system::git::{Git, unreadable};
 
 /// Trailers of a commit's message that perfquilt reads as fields of a patch's header.
@@ -36,6 +36,7 @@ pub(super) fn read(
         })?;
     let to = if to.is_empty() { "HEAD" } else { to };
     let step = progress.begin(&format!("fetching {range} from {source}"), None);
+    let _lock = objects.lock_import()?;
     let base = fetch(ws, objects, source, (from, "refs/imported/base"), &[])?;
     let tip = fetch(ws, objects, source, (to, "refs/imported/tip"), &[])?;
     let is_cut = || -> Result<bool> {
@@ -220,12 +221,8 @@ fn fetch(
         None => (source.to_owned(), revision.to_owned()),
     };
     // A shallow clone may have all commits of the range.
-    let output = fetch_command(objects, ws.root())
-        .arg("--update-shallow")
-        .args(options)
-        .arg("--end-of-options")
-        .args([&remote, &format!("+{wanted}:{reference}")])
-        .run()?;
+    let options = [&["--update-shallow"], options].concat();
+    let output = fetch_into(objects, ws.root(), &options, (&remote, &wanted), reference)?;
     let words = output.stderr_text();
     if !output.success() {
         let cause = local

@@ -151,8 +151,16 @@ fn commit(ws: &Workspace, name: &str) -> Result<Commit> {
     })
 }
 
-/// The hint where an end of the new commits does not build, so that nothing is known of their speed.
-const UNBUILT: &str = "let the recipe build both, or follow patches alone: `build = false` in [watch]; the next look begins where this one did";
+/// Adds what to do where an end of the new commits does not build, so that nothing is known of their speed.
+fn unbuilt(error: Error) -> Error {
+    match error.kind() {
+        Kind::Build => error.hint(
+            "let the recipe build both, or follow patches alone: `build = false` in [watch]; the next look begins where \
+             this one did",
+        ),
+        _ => error,
+    }
+}
 
 impl Look<'_> {
     /// Returns the commits from the one at which the last look ended to the tip: first parents where upstream's history is
@@ -275,15 +283,12 @@ impl Look<'_> {
     /// Emits the patches with which the server no longer builds, or newly fails its tests, and those of which nothing is left
     /// in the server.
     fn builds(&self, range: &[Commit], recipe: &str, test: bool) -> Result<()> {
-        let known: RefCell<BTreeMap<usize, Vec<Option<ChangeKind>>>> = RefCell::default();
+        let known: RefCell<BTreeMap<usize, Vec<BTreeSet<ChangeKind>>>> = RefCell::default();
         let state = |at: usize| {
             if let Some(known) = known.borrow().get(&at) {
                 return Ok(known.clone());
             }
-            let mut rebased = self.followed.rebased(&self.release_of(&range[at]))?;
-            build_rebased(self.ws, &mut rebased, recipe, test, self.progress)?;
-            let patches = rebased.report.patches.iter();
-            let states: Vec<Option<ChangeKind>> = patches.map(built).collect();
+            let states = self.built(&range[at], recipe, test)?;
             known.borrow_mut().insert(at, states.clone());
             Ok(states)
         };
@@ -300,7 +305,7 @@ impl Look<'_> {
             let (was_fit, is_fit) = (fits(at - 1)?, fits(at)?);
             for (index, (was, is)) in before.into_iter().zip(after).enumerate() {
                 let applies = (was_fit[index].0, is_fit[index].0) == (Fit::Applies, Fit::Applies);
-                if let Some(change) = is.filter(|_| was != is && applies) {
+                for &change in is.difference(&was).filter(|_| applies) {
                     let evidence = match change {
                         ChangeKind::Removed => {
                             "it applies, but the server is the same program with and without it"
@@ -315,27 +320,35 @@ impl Look<'_> {
         Ok(())
     }
 
-    /// Emits the commits that make a workload slower, with the patches that apply to both ends on top.
+    /// Builds the points of the series on a commit, and returns what is wrong with the server of each patch.
+    fn built(&self, on: &Commit, recipe: &str, test: bool) -> Result<Vec<BTreeSet<ChangeKind>>> {
+        let mut rebased = self.followed.rebased(&self.release_of(on))?;
+        build_rebased(self.ws, &mut rebased, recipe, test, self.progress)?;
+        Ok(rebased.report.patches.iter().map(faults_of).collect())
+    }
+
+    /// Emits the commits that make a workload slower, with the patches that apply and build at both ends on top.
     fn speed(&self, range: &[Commit], request: &BisectRequest) -> Result<()> {
-        let fits = |at: usize| self.followed.fits(&self.release_of(&range[at]));
-        let (before, after) = (fits(0)?, fits(range.len() - 1)?);
-        let patches = self.series.patches().iter().enumerate();
-        let kept = patches.filter(|(index, _)| {
-            let is_kept = |fit: Fit| matches!(fit, Fit::Applies | Fit::Upstream);
-            is_kept(before[*index].0) && is_kept(after[*index].0)
-        });
+        let search = |series: Series, range: &[Commit]| {
+            let states = CommitRevisions::of(self.ws, self.from, series, range.to_vec());
+            bisect(self.ws, &states, request, self.progress).map_err(unbuilt)
+        };
+        let mut kept = vec![true; self.series.patches().len()];
+        for end in [&range[0], &range[range.len() - 1]] {
+            let fits = self.followed.fits(&self.release_of(end))?;
+            let built = self.built(end, &request.preset.recipe, false);
+            for (index, faults) in built.map_err(unbuilt)?.into_iter().enumerate() {
+                kept[index] &= matches!(fits[index].0, Fit::Applies | Fit::Upstream)
+                    && !faults.contains(&ChangeKind::BuildFails);
+            }
+        }
+        let patches = self.series.patches().iter().zip(kept);
+        let kept = patches.filter(|(_, is_kept)| *is_kept);
         let (names, patches): (Vec<_>, Vec<_>) = kept
-            .map(|(_, patch)| (format!("{}\n", patch.name), patch.clone()))
+            .map(|(patch, _)| (format!("{}\n", patch.name), patch.clone()))
             .unzip();
         let file = SeriesFile::parse(names.concat().as_bytes(), "series").0;
         let series = Series::assemble(file, patches);
-        let search = |series: Series, range: &[Commit]| {
-            let states = CommitRevisions::of(self.ws, self.from, series, range.to_vec());
-            bisect(self.ws, &states, request, self.progress).map_err(|error| match error.kind() {
-                Kind::Build => error.hint(UNBUILT),
-                _ => error,
-            })
-        };
         let found = search(series.clone(), range)?.outcome;
         match found.conclusion {
             Conclusion::Found => {}
@@ -424,12 +437,15 @@ impl Look<'_> {
     }
 }
 
-/// Returns what is wrong with the server of a patch, if it was built.
-fn built(patch: &PatchReport) -> Option<ChangeKind> {
-    match (&patch.build, &patch.tests) {
-        (Some(BuildResult::Failed(_)), _) => Some(ChangeKind::BuildFails),
-        (_, Some(TestResult::Ran(tests))) if !tests.new.is_empty() => Some(ChangeKind::TestsFail),
-        _ if patch.same_program => Some(ChangeKind::Removed),
-        _ => None,
-    }
+/// Returns what is wrong with the server of a patch, as far as it was built and tested.
+fn faults_of(patch: &PatchReport) -> BTreeSet<ChangeKind> {
+    let fails = matches!(patch.build, Some(BuildResult::Failed(_)));
+    let fails_tests = matches!(&patch.tests, Some(TestResult::Ran(tests)) if !tests.new.is_empty());
+    let faults = [
+        (fails, ChangeKind::BuildFails),
+        (fails_tests, ChangeKind::TestsFail),
+        (patch.same_program, ChangeKind::Removed),
+    ];
+    let is = faults.into_iter().filter(|(is, _)| *is);
+    is.map(|(_, change)| change).collect()
 }

@@ -9,8 +9,9 @@ use perfquilt_config::GitSource;
 use perfquilt_model::counted::counted;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;
+use perfquilt_system::caches;
 use perfquilt_system::git::own_git;
-use perfquilt_system::process::Command;
+use perfquilt_system::process::{Command, Output};
 
 /// The commit and tree of a fetched tag.
 #[derive(Debug, Clone, Copy)]
@@ -34,16 +35,13 @@ pub fn fetch(
         None,
     );
     let reference = format!("refs/fetched/{}", reference_part(version));
-    let refspec = format!("+refs/tags/{}:{reference}", source.tag);
+    let tag = format!("refs/tags/{}", source.tag);
     if source.remote.starts_with('-') || source.tag.starts_with('-') {
         return Err(Error::tag("a git remote or tag may not begin with `-`"));
     }
     let run = |shallow: bool| {
         let depth: &[&str] = if shallow { &["--depth=1"] } else { &[] };
-        fetch_command(store, directory)
-            .args(depth)
-            .args([source.remote.as_str(), refspec.as_str()])
-            .run()
+        fetch_into(store, directory, depth, (&source.remote, &tag), &reference)
     };
     let mut output = run(true)?;
     if !output.success() {
@@ -92,11 +90,24 @@ pub fn fetch(
     Ok(tagged)
 }
 
-/// Returns git's command that fetches from a remote, without its tags and submodules.
-pub fn fetch_command(store: &Objects, directory: &std::path::Path) -> Command {
+/// Fetches a revision of a remote into `reference`, without tags and submodules. The caller holds the import lock, so that
+/// nobody else sets the reference.
+pub fn fetch_into(
+    store: &Objects,
+    directory: &std::path::Path,
+    options: &[&str],
+    (remote, revision): (&str, &str),
+    reference: &str,
+) -> Result<Output> {
+    // A killed process left this one. Git would not wait for it but fail.
+    caches::remove_file(&store.path().join(format!("{reference}.lock")))?;
     git(store, directory)
         .args(["fetch", "--quiet", "--no-tags", "--no-write-fetch-head"])
         .arg("--no-recurse-submodules")
+        .args(options)
+        .args(["--end-of-options", remote])
+        .arg(format!("+{revision}:{reference}"))
+        .run()
 }
 
 fn git(store: &Objects, directory: &std::path::Path) -> Command {
@@ -217,13 +228,9 @@ pub fn history(
     // Without one more commit, the commit right after the old release would have no parent.
     let exclude = format!("--shallow-exclude={}", old.1.tag);
     let mut whole = true;
+    let from = (&*new.1.remote, &*format!("refs/tags/{}", new.1.tag));
     for depth in [exclude.as_str(), "--deepen=1"] {
-        whole = whole
-            && fetch_command(store, directory)
-                .args([depth, &new.1.remote])
-                .arg(format!("+refs/tags/{}:{}", new.1.tag, reference(new.0)))
-                .run()?
-                .success();
+        whole = whole && fetch_into(store, directory, &[depth], from, &reference(new.0))?.success();
     }
     store.refresh()?;
     step.finish("");

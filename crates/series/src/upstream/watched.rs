@@ -20,9 +20,8 @@ pub fn fetch_branch(
     let step = progress.begin(&format!("fetching {branch} from {remote}"), None);
     let store = Objects::open_or_create(&ws.object_store())?;
     let _lock = store.lock_import()?;
-    let fetched = git::fetch_command(&store, ws.root())
-        .args(["--", remote, &format!("+refs/heads/{branch}:{reference}")])
-        .run()?;
+    let head = format!("refs/heads/{branch}");
+    let fetched = git::fetch_into(&store, ws.root(), &[], (remote, &head), reference)?;
     if !fetched.success() {
         let fault = format!("cannot fetch branch {branch} from {remote}");
         return Err(Error::download(fault)
