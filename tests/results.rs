@@ -129,6 +129,7 @@ fn header(patches: usize) -> ExperimentHeader {
         start_timeouts: BTreeMap::new(),
         failed_workloads: Vec::new(),
         command: None,
+        commit: None,
         started: "2026-01-02T03:04:05Z".into(),
         reused: Vec::new(),
     }
@@ -639,6 +640,8 @@ fn the_history_of_one_patch_is_the_row_among_all() {
     let rows = |arguments: &[&str]| {
         let document = place.output(&[&["-q", "--json", "history"], arguments].concat());
         let document: serde_json::Value = serde_json::from_str(&document).unwrap();
+        let faults = crate::schema::faults_of("history", &document);
+        assert!(faults.is_empty(), "{faults:?}");
         document["patches"].as_array().unwrap().clone()
     };
     let all = rows(&[]);

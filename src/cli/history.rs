@@ -127,6 +127,7 @@ fn keep_patch(history: &mut History, text: &str) -> Result<()> {
     history
         .patches
         .retain(|patch| patch.name.as_ref() == Some(only));
+    history.release.clear();
     Ok(())
 }
 

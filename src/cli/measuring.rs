@@ -160,6 +160,7 @@ impl MeasuringOptions {
     pub fn request(&self, preset: &Preset, command: Option<String>) -> RunRequest {
         RunRequest {
             command,
+            commit: None,
             points: self.points.clone(),
             effects: self.effects.clone(),
             time_unexecuted: self.unexecuted,

@@ -16,7 +16,7 @@ use super::report_options::ReportOptions;
 use perfquilt_config::Preset;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_measure::experiment::NoiseSource;
-use perfquilt_measure::run::{RunForecast, RunJob, SandboxArea, series_of};
+use perfquilt_measure::run::{RunForecast, RunJob, RunRequest, SandboxArea, series_of};
 use perfquilt_model::counted::counted;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::failure::Failure;
@@ -463,7 +463,10 @@ fn run_directly(
     target: Option<(&Path, &RunStart)>,
 ) -> Result<()> {
     let measuring = &arguments.measuring;
-    let request = measuring.request(preset, Some(arguments.command()));
+    let request = RunRequest {
+        commit: outcome::whole_commit(ws),
+        ..measuring.request(preset, Some(arguments.command()))
+    };
     let job = RunJob {
         ws,
         preset,

@@ -413,6 +413,7 @@ impl RunJob<'_> {
         header.series = patches.iter().map(|patch| patch.name.clone()).collect();
         header.titles = patches.iter().map(|patch| patch.title.clone()).collect();
         header.command.clone_from(&self.wanted.command);
+        header.commit.clone_from(&self.wanted.commit);
         let mut measurable = BTreeMap::new();
         let mut build_errors = Vec::new();
         for point in built {
@@ -532,6 +533,8 @@ pub struct RunRequest {
     pub budget: Option<Budget>,
     /// The command that makes this request, for the experiment's header.
     pub command: Option<String>,
+    /// The commit of the workspace, if all of its files are in it, likewise.
+    pub commit: Option<String>,
 }
 
 impl RunRequest {

@@ -97,6 +97,13 @@ pub struct ExperimentHeader {
         skip_serializing_if = "Option::is_none"
     )]
     pub command: Option<String>,
+    /// The commit of the workspace, if all of its files were in it; otherwise `None`.
+    #[serde(
+        default,
+        deserialize_with = "non_empty",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub commit: Option<String>,
     /// Start time of the experiment, RFC 3339 in UTC; empty if unknown.
     #[serde(default)]
     pub started: String,
@@ -167,6 +174,7 @@ impl ExperimentHeader {
             failed_workloads: Vec::new(),
             start_timeouts: BTreeMap::new(),
             command: None,
+            commit: None,
             started: String::new(),
             reused: Vec::new(),
         }

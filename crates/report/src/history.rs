@@ -1,5 +1,6 @@
 //! The effects of each patch over releases and time, from many experiments.
 
+mod release;
 mod variants;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,6 +19,7 @@ use perfquilt_judge::attribution::{Attribution, Effect, EffectKind, SUITE, Verdi
 use perfquilt_judge::stats::{Estimate, change_points, speed};
 use perfquilt_model::comparable::{Comparable, Part};
 use perfquilt_model::observation::Meter;
+use release::ReleaseHistory;
 use variants::{BestVariant, best_variants};
 
 /// The history of a series.
@@ -29,6 +31,8 @@ pub struct History {
     pub meter: Meter,
     /// The patches in the order of the latest series that has them, and the whole series at the end.
     pub patches: Vec<PatchHistory>,
+    /// The release itself, by workload.
+    pub release: Vec<ReleaseHistory>,
 }
 
 /// The history of a patch.
@@ -67,12 +71,14 @@ pub struct HistoryPoint {
 }
 
 /// A change of a patch's effect from one experiment to the next, on the same machine and by the same method.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct HistoryChange {
     /// Mean effect from the preceding change on, as a fraction of speed.
     pub before: f64,
     /// Mean effect until the next change.
     pub after: f64,
+    /// The commits of the workspace between which it lies: the last one before it, and the first one after it.
+    pub commits: Option<(String, String)>,
 }
 
 /// Returns the history of `attributions`, the earliest first, on `meter`, of one workload or of the suite or single
@@ -117,6 +123,7 @@ pub fn history(attributions: &[Attribution], meter: Meter, workload: Option<&str
         schema: 1,
         meter,
         patches,
+        release: release::of_release(attributions, meter, workload),
     }
 }
 
@@ -212,10 +219,18 @@ fn find_changes(patches: &mut [PatchHistory], attributions: &[Attribution]) {
     let estimates: Vec<Vec<Estimate>> = rows.values().map(|(_, of)| of.clone()).collect();
     let found = change_points(&estimates);
     for (((patch, _), (places, _)), changes) in rows.iter().zip(found) {
+        let moments = &mut patches[*patch].moments;
         for change in changes {
-            patches[*patch].moments[places[change.index]].change = Some(HistoryChange {
+            let commit = |place: usize| {
+                let (_, of) = settings.get(moments[place].experiment.as_str())?;
+                of.commit.clone()
+            };
+            let (last, first) = (places[change.index - 1], places[change.index]);
+            let commits = commit(last).zip(commit(first));
+            moments[first].change = Some(HistoryChange {
                 before: speed(change.before),
                 after: speed(change.after),
+                commits,
             });
         }
     }
@@ -248,10 +263,20 @@ impl HistoryPoint {
 
     /// Returns the change that begins here, in words.
     pub(super) fn change(&self, meter: Meter, places: usize) -> Option<String> {
-        let change = self.change?;
+        let change = self.change.as_ref()?;
         let percent = |fraction| number::signed(meter.shown(fraction), places);
+        let commits = change
+            .commits
+            .as_ref()
+            .map_or_else(String::new, |(last, first)| {
+                format!(
+                    ", between the commits {} and {}",
+                    commit_text(last),
+                    commit_text(first)
+                )
+            });
         Some(format!(
-            "changed: {} % before, {} % since",
+            "changed: {} % before, {} % since{commits}",
             percent(change.before),
             percent(change.after)
         ))
@@ -293,6 +318,7 @@ impl History {
         let patches = self.patches.iter();
         let drawings = patches.map(|patch| self.drawing(patch, &experiments, &releases));
         nodes.push(Node::Drawings(drawings.collect()));
+        nodes.extend(release::section(&self.release, self.meter));
         Document(nodes)
     }
 
@@ -371,6 +397,11 @@ impl History {
     }
 }
 
+/// Returns a commit's id for a reader.
+fn commit_text(commit: &str) -> String {
+    literal(commit.get(..12).unwrap_or(commit))
+}
+
 /// Returns the number of an experiment.
 fn place(experiments: &[&str], experiment: &str) -> usize {
     let place = experiments.iter().position(|name| *name == experiment);
@@ -403,6 +434,7 @@ mod tests {
     use super::*;
     use crate::tests::Experiment;
     use crate::text::width;
+    use perfquilt_judge::attribution::attribute;
 
     fn series(release: &str, started: &str, gains: &[(f64, f64)]) -> Attribution {
         let mut experiment = Experiment::new(gains);
@@ -488,16 +520,26 @@ mod tests {
         (z ^ (z >> 31)) | 1
     }
 
-    /// Thirty experiments of one series, whose patch is worth `gain` from the twelfth on.
-    fn thirty(gain: f64, seed: u64) -> History {
+    /// Thirty experiments of one series, whose patch is worth `gain`, and whose release costs `cost` times as much, from the
+    /// twelfth on.
+    fn thirty(gain: f64, cost: f64, seed: u64) -> History {
         let all: Vec<Attribution> = (0..30u64)
             .map(|number| {
-                let gain = if number >= 12 { gain } else { 0.0 };
+                let (gain, cost) = if number >= 12 {
+                    (gain, cost)
+                } else {
+                    (0.0, 1.0)
+                };
                 let mut experiment = Experiment::new(&[(gain, 0.0)]);
                 experiment.seed = mixed(1 + seed * 1000 + number);
                 experiment.header.experiment = format!("series-{number}");
                 experiment.header.started = format!("2026-03-{:02}T03:04:05Z", number + 1);
-                experiment.attribution()
+                experiment.header.commit = Some(format!("{number:02}").repeat(20));
+                let mut observations = experiment.observations();
+                for observation in &mut observations {
+                    observation.value *= cost;
+                }
+                attribute(&experiment.header, &observations, &|_| 0.005).unwrap()
             })
             .collect();
         history(&all, Meter::Time, None)
@@ -510,14 +552,16 @@ mod tests {
 
     #[test]
     fn a_history_of_unchanged_releases_has_hardly_ever_a_false_row() {
-        let wrong = (0..40).filter(|&seed| is_false(&thirty(0.0, seed))).count();
+        let wrong = (0..40)
+            .filter(|&seed| is_false(&thirty(0.0, 1.0, seed)))
+            .count();
         // 5 % of 40 are 2; each experiment's own verdicts would be wrong in 28 of them.
         assert!(wrong <= 5, "{wrong}");
     }
 
     #[test]
     fn a_change_is_marked_where_it_begins() {
-        let history = thirty(0.01, 3);
+        let history = thirty(0.01, 1.0, 3);
         let moments = &history.patches[0].moments;
         let changed: Vec<usize> = (0..30).filter(|&at| moments[at].change.is_some()).collect();
         assert!(
@@ -526,7 +570,28 @@ mod tests {
         );
         let text = history.document().terminal(80, false);
         assert!(text.contains("changed: "), "{text}");
+        let id = |at: usize| format!("{at:02}").repeat(20);
+        let commits = moments[changed[0]].change.as_ref().unwrap().commits.clone();
+        assert_eq!(commits, Some((id(changed[0] - 1), id(changed[0]))));
         let page = history.document().html().unwrap();
         assert!(page.contains("% since"), "{page}");
+        assert!(text.contains("Its own speed has no change over 30 experiments."));
+    }
+
+    #[test]
+    fn a_release_that_got_slower_is_found_between_two_experiments() {
+        let history = thirty(0.0, 1.05, 4);
+        assert!(!is_false(&history));
+        assert_eq!(history.release.len(), 2);
+        for row in &history.release {
+            assert_eq!((row.experiments, row.changes.len()), (30, 1), "{row:?}");
+            let change = &row.changes[0];
+            assert!((change.estimate + 0.0476).abs() < 0.002, "{change:?}");
+            assert_eq!(change.before.experiment, "series-11");
+            assert_eq!(change.after.commit, Some("12".repeat(20)));
+        }
+        let text = history.document().terminal(200, false);
+        let words = "% between series-11 (mariadb-10.11.18, commit 111111111111) and series-12";
+        assert_eq!(text.matches(words).count(), 2, "{text}");
     }
 }

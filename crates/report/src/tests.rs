@@ -72,6 +72,7 @@ impl Experiment {
                 start_timeouts: BTreeMap::new(),
                 failed_workloads: Vec::new(),
                 command: None,
+                commit: None,
                 started: "2026-01-02T03:04:05Z".into(),
                 reused: Vec::new(),
             },

@@ -411,6 +411,13 @@ pub fn is_committed(ws: &Workspace) -> Result<bool> {
     Ok(git.ok(&status)?.is_empty() && !git.ok(&["ls-files", "--", "."])?.is_empty())
 }
 
+/// Returns the commit of the workspace, if all of its files are in it.
+pub fn whole_commit(ws: &Workspace) -> Option<String> {
+    let commit = workspace_commit(ws);
+    let is_whole = !commit.is_empty() && is_committed(ws).unwrap_or(false);
+    is_whole.then_some(commit)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -30,6 +30,7 @@ fn header(patches: usize) -> ExperimentHeader {
         start_timeouts: BTreeMap::from([(Point::Step(3), 60.0)]),
         failed_workloads: Vec::new(),
         command: None,
+        commit: None,
         started: "2026-01-02T03:04:05Z".into(),
         reused: Vec::new(),
     }

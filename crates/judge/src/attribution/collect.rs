@@ -201,6 +201,7 @@ impl<'a> Collector<'a> {
                 None => ComparedWith::PointBefore,
             },
             command: header.command.clone(),
+            commit: header.commit.clone(),
             started: header.started.clone(),
             machine: header.machine.clone(),
             harness: header.harness.clone(),

@@ -40,6 +40,9 @@ pub struct Attribution {
     /// The command that measured the experiment, quoted for a POSIX shell; `None` when unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
+    /// The commit of the workspace, if all of its files were in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
     /// When the experiment began, RFC 3339 in UTC; empty when unknown.
     pub started: String,
     /// The machine.

@@ -35,6 +35,7 @@ pub(crate) fn header(patches: usize) -> ExperimentHeader {
         failed_workloads: Vec::new(),
         start_timeouts: BTreeMap::new(),
         command: None,
+        commit: None,
         started: String::new(),
         reused: Vec::new(),
     }

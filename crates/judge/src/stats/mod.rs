@@ -27,7 +27,7 @@ mod units;
 #[cfg(test)]
 mod simulation_tests;
 
-pub use change_points::{ChangePoint, Estimate, RUN, change_points};
+pub use change_points::{ChangePoint, Estimate, Level, RUN, change_points, level_changes};
 #[cfg(test)]
 pub(crate) use column::counted;
 pub use components::Components;
