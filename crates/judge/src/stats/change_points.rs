@@ -48,7 +48,8 @@ pub struct ChangePoint {
 /// G. Lorden, *Procedures for reacting to a change in distribution*, Annals of Mathematical Statistics 42, 1971). Later
 /// experiments take no change back.
 pub fn change_points(rows: &[Vec<Estimate>]) -> Vec<Vec<ChangePoint>> {
-    changes_of(rows)
+    let weighted = |row: &Vec<Estimate>| row.iter().map(Weighted::of).collect();
+    changes_of(&rows.iter().map(weighted).collect::<Vec<_>>())
 }
 
 /// As [`change_points`], for levels: two experiments differ by more than the errors of their levels, because machine and
@@ -73,7 +74,28 @@ trait Value: Copy {
     fn difference(before: &[Self], after: &[Self]) -> Option<f64>;
 }
 
-impl Value for Estimate {
+/// An estimate with its weight, the inverse of its variance, which takes long to compute.
+#[derive(Debug, Clone, Copy)]
+struct Weighted {
+    experiment: usize,
+    estimate: f64,
+    weight: f64,
+    degrees_of_freedom: f64,
+}
+
+impl Weighted {
+    fn of(estimate: &Estimate) -> Self {
+        let interval = &estimate.interval;
+        Weighted {
+            experiment: estimate.experiment,
+            estimate: interval.estimate,
+            weight: interval.students_error().powi(-2),
+            degrees_of_freedom: interval.degrees_of_freedom.max(1.0),
+        }
+    }
+}
+
+impl Value for Weighted {
     fn experiment(&self) -> usize {
         self.experiment
     }
@@ -186,23 +208,20 @@ struct WeightedMean {
 
 impl WeightedMean {
     /// `None` where an estimate has no error.
-    fn of(estimates: &[Estimate]) -> Option<Self> {
+    fn of(estimates: &[Weighted]) -> Option<Self> {
         let (mut all, mut sum) = (0.0, 0.0);
-        let weight = |of: &Estimate| of.interval.students_error().powi(-2);
         for of in estimates {
-            let weight = weight(of);
-            all += weight;
-            sum += weight * of.interval.estimate;
+            all += of.weight;
+            sum += of.weight * of.estimate;
         }
         if !(all.is_finite() && all > 0.0) {
             return None;
         }
         let (mut uncertain, mut parts) = (0.0, 0.0);
         for of in estimates {
-            let share = weight(of) / all;
-            let freedom = of.interval.degrees_of_freedom.max(1.0);
-            uncertain += share * (1.0 - share) / freedom;
-            parts += share * share / freedom;
+            let share = of.weight / all;
+            uncertain += share * (1.0 - share) / of.degrees_of_freedom;
+            parts += share * share / of.degrees_of_freedom;
         }
         Some(WeightedMean {
             mean: sum / all,
