@@ -368,7 +368,8 @@ pub(super) mod tests {
 
     #[test]
     fn branch_names_and_stale_locks_do_not_block_a_fetch() {
-        let root = tempfile::tempdir().unwrap();
+        // A name of a branch has no `/.`.
+        let root = tempfile::Builder::new().prefix("bot").tempdir().unwrap();
         let remote = repository_with_series(root.path(), "remote");
         let paths = BotPaths::at(&root.path().join("bot"));
         let fetched = |number: u64, branch: &str| {
@@ -396,6 +397,24 @@ pub(super) mod tests {
         }
         assert_ne!(fetched(7, "rel/1"), first);
         fetched(16, "rel/1");
+        // Names that a shell or git's command line would take for something else; git refuses blanks in them.
+        let planted = root.path().join("planted");
+        let touch = format!("touch${{IFS}}{}", planted.display());
+        for (number, name) in (20..).zip([
+            format!("$({touch})"),
+            format!(";{touch};"),
+            format!("`{touch}`"),
+            format!("--upload-pack={touch}"),
+            "-f".to_owned(),
+            "'\"|&>x".to_owned(),
+        ]) {
+            git(
+                &remote,
+                &["update-ref", &format!("refs/heads/{name}"), "HEAD"],
+            );
+            fetched(number, &name);
+            assert!(!planted.exists(), "{name}");
+        }
     }
 
     /// Few objects that are large unpacked, and many bytes that nothing makes smaller.
