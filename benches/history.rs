@@ -6,13 +6,13 @@
 
 mod made_up;
 
-use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use clap::Parser;
 use perfquilt_model::observation::{Meter, Observation, PlannedBlocks};
 use perfquilt_model::point::Point;
 use perfquilt_store::Store;
+use perfquilt_system::process::Command;
 
 #[derive(Parser)]
 struct Arguments {
@@ -81,13 +81,8 @@ fn main() {
         &["history", "--format", "html"],
     ] {
         let began = Instant::now();
-        let mut perfquilt = Command::new(env!("CARGO_BIN_EXE_perfquilt"));
-        let ended = perfquilt
-            .args(form)
-            .current_dir(root)
-            .stdout(Stdio::null())
-            .status()
-            .unwrap();
+        let perfquilt = Command::new(env!("CARGO_BIN_EXE_perfquilt"));
+        let ended = perfquilt.args(form).directory(root).run().unwrap();
         assert!(ended.success());
         let seconds = began.elapsed().as_secs_f64();
         println!(

@@ -338,7 +338,6 @@ mod tests {
                 let found = level_changes(&levels(&mut random, drift, 0.0));
                 wrong += u32::from(found.iter().any(|changes| !changes.is_empty()));
             }
-            println!("{drift}: {wrong}");
             assert!(wrong <= most, "{drift}: {wrong}");
         }
         let mut right = 0;
