@@ -10,17 +10,21 @@ use clap::{Args, Subcommand};
 use super::Context;
 use perfquilt_bench::sandbox::no_core_files;
 use perfquilt_bot::{
-    Bot, Service, SharedState, check_processors, configuration_digest, judge, listen, serve,
-    use_git_settings,
+    Bot, Connector, Mailbox, Service, SharedState, check_processors, configuration_digest, judge,
+    listen, serve, use_git_settings,
 };
+use perfquilt_config::workspace::Workspace;
 use perfquilt_forge::{FORGES, ForgeKind, Repository, RetryPolicy, Secret};
 use perfquilt_model::error::{Error, Result};
+use perfquilt_model::progress::Progress;
 
 /// The subcommands of `perfquilt bot`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Receive a forge's webhooks and run the requested measurements
     Serve(Serve),
+    /// Measure series of patches that arrive as mails, and answer them
+    Mail(Mail),
     /// Judge an outcome for `bot serve`, which asks on standard input
     #[command(hide = true)]
     Judge,
@@ -52,19 +56,40 @@ pub struct Serve {
     api_url: Option<String>,
 }
 
+/// Arguments of `perfquilt bot mail`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  perfquilt bot mail
+  perfquilt -C /srv/series bot mail --once
+
+[bot] and [bot.mail] of the configuration name the inbox, whose series are measured, and how answers are sent.")]
+pub struct Mail {
+    /// Read the inbox once, measure what is there, and exit
+    #[arg(long)]
+    once: bool,
+}
+
 /// Runs `perfquilt bot`.
 pub fn run(context: &Context, command: &Command) -> Result<()> {
-    let arguments = match command {
-        Command::Serve(arguments) => arguments,
+    match command {
+        Command::Serve(arguments) => serve_forge(context, arguments),
+        Command::Mail(arguments) => answer_mail(context, arguments),
         Command::Judge => {
             perfquilt_system::process::end_at_first_signal();
             let answer = judge(std::io::stdin().lock())?;
-            return context.output.print(&answer);
+            context.output.print(&answer)
         }
-    };
+    }
+}
+
+/// Returns a bot with the pull requests of the service that `open` names and connects to.
+fn bot(
+    context: &Context,
+    open: impl FnOnce(&mut Workspace) -> Result<(&'static str, Connector)>,
+) -> Result<Bot> {
     no_core_files();
-    let workspace = context.workspace()?;
-    let config = workspace.config.clone();
+    let mut workspace = context.workspace()?;
+    let config = &workspace.config;
     if config.bot.repository.is_empty() {
         return Err(
             Error::section_missing("no repository is configured for the bot")
@@ -75,42 +100,93 @@ pub fn run(context: &Context, command: &Command) -> Result<()> {
     let repository: Repository = config.bot.repository.parse()?;
     check_processors(&config.bot)?;
     use_git_settings(&workspace)?;
-    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let secret = variable("PERFQUILT_WEBHOOK_SECRET").ok_or_else(|| {
-        Error::bot_settings("PERFQUILT_WEBHOOK_SECRET is not set")
-            .hint("`openssl rand -hex 32` makes one; give the forge the same")
-    })?;
-    let forge = forge_kind(&config.bot)?;
-    let api = forge.api_address(arguments.api_url.as_deref(), &variable)?;
     let tool = std::env::current_exe()
         .map_err(|error| Error::internal(format!("cannot find this program: {error}")))?;
-    let bot = Bot {
+    let sandbox = perfquilt_bench::sandbox::check_support(&config.sandbox);
+    let (service, connector) = open(&mut workspace)?;
+    Ok(Bot {
+        service,
+        connector,
         workspace,
-        forge,
         repository,
-        api,
-        credentials: forge.credentials(&variable)?,
         policy: RetryPolicy::default(),
         tool,
-        sandbox: perfquilt_bench::sandbox::check_support(&config.sandbox),
+        sandbox,
         state: SharedState::default(),
-    };
+    })
+}
+
+/// Makes the workspace ready for a bot, which is the only one while the returned value lives.
+fn prepare(bot: &Bot, progress: &dyn Progress) -> Result<impl Sized + use<>> {
+    bot.make_private()?;
+    // Opening the queue declares running jobs abandoned, so only one bot may do it.
+    let workspace_lock = bot.lock_workspace()?;
+    bot.mount_areas(progress)?;
+    bot.drop_foreign_jobs(progress)?;
+    Ok(workspace_lock)
+}
+
+/// Runs `perfquilt bot mail`.
+fn answer_mail(context: &Context, arguments: &Mail) -> Result<()> {
+    let mut mailbox = None;
+    let bot = bot(context, |workspace| {
+        let opened = Arc::new(Mailbox::open(workspace)?);
+        mailbox = Some(Arc::clone(&opened));
+        let connector: Connector = Arc::new(move |repository, _| Ok(opened.forge(repository)));
+        Ok(("the mail program", connector))
+    })?;
+    let mailbox = mailbox.ok_or_else(|| Error::internal("the bot has no mails"))?;
+    let progress = context.output.progress();
+    let _workspace_lock = prepare(&bot, progress)?;
+    mailbox.load()?;
+    if arguments.once {
+        // What an earlier run left comes first.
+        bot.read_mail(&mailbox, progress)?;
+        bot.work(progress, true)?;
+        while bot.read_mail(&mailbox, progress)? {
+            bot.work(progress, true)?;
+        }
+        return Ok(());
+    }
+    let work = || bot.work(progress, false);
+    let prebuild = || bot.prebuild(progress);
+    std::thread::scope(|scope| {
+        let threads = [spawn(scope, &work)?, spawn(scope, &prebuild)?];
+        let read = together(|| bot.follow_mail(&mailbox, progress));
+        threads.into_iter().map(ended).fold(read, Result::and)
+    })
+}
+
+/// Runs `perfquilt bot serve`.
+fn serve_forge(context: &Context, arguments: &Serve) -> Result<()> {
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let mut secret = None;
+    let bot = bot(context, |workspace| {
+        let given = variable("PERFQUILT_WEBHOOK_SECRET").ok_or_else(|| {
+            Error::bot_settings("PERFQUILT_WEBHOOK_SECRET is not set")
+                .hint("`openssl rand -hex 32` makes one; give the forge the same")
+        })?;
+        secret = Some(Secret::new(&given));
+        let kind = forge_kind(&workspace.config.bot)?;
+        let api = kind.api_address(arguments.api_url.as_deref(), &variable)?;
+        let credentials = kind.credentials(&variable)?;
+        let connector: Connector = Arc::new(move |repository, policy| {
+            kind.connect(repository.clone(), &api, credentials.clone(), policy)
+        });
+        Ok((kind.title, connector))
+    })?;
     let service = Service {
         forge: bot.connect(RetryPolicy::hasty())?.into(),
-        secret: Secret::new(&secret),
-        config,
+        secret: secret.ok_or_else(|| Error::internal("the bot has no secret"))?,
+        config: bot.workspace.config.clone(),
         configuration: configuration_digest(&bot.workspace)?,
         queue: bot.queue_path(),
     };
     let progress = context.output.progress();
-    bot.make_private()?;
-    // Opening the queue declares running jobs abandoned, so only one bot may do it.
-    let _workspace_lock = bot.lock_workspace()?;
-    bot.mount_areas(progress)?;
-    bot.drop_foreign_jobs(progress)?;
+    let _workspace_lock = prepare(&bot, progress)?;
     let listener = listen(&service, arguments.listen)?;
     progress.note(&format!("listening at http://{}", listener.address()?));
-    let work = || bot.work(progress);
+    let work = || bot.work(progress, false);
     let prebuild = || bot.prebuild(progress);
     let answer = || bot.answer(progress);
     let answer_slowly = || bot.answer_slowly(progress);
@@ -121,13 +197,15 @@ pub fn run(context: &Context, command: &Command) -> Result<()> {
         let doing = bot.clone();
         let doing = Arc::new(move || doing.progress_text());
         let served = together(|| serve(service, listener, doing));
-        let ended = |thread: ScopedJoinHandle<'_, Result<()>>| {
-            let result = thread.join();
-            result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        };
         let threads = [worker, builder].into_iter().chain(answerers);
         threads.map(ended).fold(served, Result::and)
     })
+}
+
+/// Waits for one of the bot's threads, and returns its result.
+fn ended(thread: ScopedJoinHandle<'_, Result<()>>) -> Result<()> {
+    let result = thread.join();
+    result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// Starts one of the bot's threads.

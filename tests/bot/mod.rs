@@ -5,6 +5,7 @@ mod branches;
 mod cluster;
 mod forges;
 mod fork;
+mod mail;
 mod untrusted;
 pub mod world;
 

@@ -8,9 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::paths::BotPaths;
 use perfquilt_config::workspace::Workspace;
-use perfquilt_forge::{
-    Credentials, Forge, ForgeKind, PullRequest, Repository, RetryPolicy, Target,
-};
+use perfquilt_forge::{Forge, PullRequest, Repository, RetryPolicy, Target};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
 use perfquilt_store::queue::{Job, JobState, Queue};
@@ -26,14 +24,12 @@ pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(200);
 pub struct Bot {
     /// The bot's workspace, with the configuration, releases and results.
     pub workspace: Workspace,
-    /// The forge.
-    pub forge: &'static ForgeKind,
+    /// The name of the service with the pull requests, in texts.
+    pub service: &'static str,
+    /// Connects to it.
+    pub connector: Connector,
     /// The repository whose pull requests the bot serves.
     pub repository: Repository,
-    /// The URL of the forge's API.
-    pub api: String,
-    /// The credentials for the forge.
-    pub credentials: Credentials,
     /// The retry policy for requests to the forge.
     pub policy: RetryPolicy,
     /// The path of the perfquilt executable.
@@ -43,6 +39,9 @@ pub struct Bot {
     /// The state that the bot's threads share.
     pub state: SharedState,
 }
+
+/// Connects to the service with the pull requests of a repository.
+pub type Connector = Arc<dyn Fn(&Repository, RetryPolicy) -> Result<Box<dyn Forge>> + Send + Sync>;
 
 /// The state that the bot's threads share.
 #[derive(Debug, Clone, Default)]
@@ -107,6 +106,14 @@ pub(super) fn persistently<T>(
             done => return done,
         }
     }
+}
+
+/// Returns an error with its details and its hint.
+pub(super) fn in_one_line(error: &Error) -> String {
+    let hint = error.hint_text().map(|hint| format!(" ({hint})"));
+    let told = format!("{error}{}", hint.unwrap_or_default());
+    let details = error.detail_lines().iter();
+    details.fold(told, |told, line| format!("{told}; {line}"))
 }
 
 /// Returns `None` for an error that says that a signal asks to stop.
@@ -187,9 +194,7 @@ impl Bot {
 
     /// Returns a connection to the forge that retries as `policy` says.
     pub fn connect(&self, policy: RetryPolicy) -> Result<Box<dyn Forge>> {
-        let (repository, credentials) = (self.repository.clone(), self.credentials.clone());
-        self.forge
-            .connect(repository, &self.api, credentials, policy)
+        (self.connector)(&self.repository, policy)
     }
 
     /// Opens the connections of a thread that reports to `progress`.

@@ -202,6 +202,21 @@ fn fetch_base(
     git.ok(&["rev-parse", "--verify", &name]).map(Some)
 }
 
+/// Fetches all branches of a remote into `refs/upstream` of the repository `folder`.
+pub(super) fn fetch_branches(folder: &Path, remote: &Remote) -> Result<Git> {
+    let git = repository(folder)?;
+    let branches = "+refs/heads/*:refs/upstream/*";
+    let words = [&FETCH[..], &["--", &remote.url, branches]].concat();
+    let command = remote.command(&git, &words);
+    run_remote(
+        command,
+        "fetch what series apply to",
+        FETCH_TIMEOUT,
+        &|| false,
+    )?;
+    Ok(git)
+}
+
 /// Runs a command of git that reads a remote, to do `what`; returns `false` when `cancelled` returns true meanwhile.
 fn run_remote(
     command: Command,
@@ -249,7 +264,7 @@ pub(super) fn check_remote(paths: &BotPaths, remote: &Remote) -> Result<()> {
 }
 
 /// Opens or creates a repository for commits of pull requests.
-fn repository(folder: &Path) -> Result<Git> {
+pub(super) fn repository(folder: &Path) -> Result<Git> {
     drop(Objects::open_or_create(folder)?);
     let git = Git::isolated(folder);
     let attributes = folder.join("info/attributes");

@@ -67,6 +67,8 @@ pub(super) struct CommentQuestion {
     pub subject: PullRequestRef,
     /// The largest comment, in bytes.
     pub limit: usize,
+    /// See [`Notice::columns`].
+    pub columns: Option<usize>,
 }
 
 /// A question with what the process has to know of the configuration.
@@ -275,6 +277,7 @@ fn comment_about(
         pending_approval: about.pending_approval.clone(),
         answer: about.answer.clone(),
         subject: about.subject.clone(),
+        columns: about.columns,
         ..Notice::default()
     };
     let mut written = comment(&notice, about.limit);
@@ -287,7 +290,7 @@ fn comment_about(
 mod tests {
     use super::*;
     use crate::SharedState;
-    use perfquilt_forge::{Credentials, RetryPolicy, Secret};
+    use perfquilt_forge::RetryPolicy;
 
     /// A bot whose program is the shell `script`.
     fn bot(folder: &Path, script: &str) -> Bot {
@@ -302,13 +305,9 @@ mod tests {
         std::fs::set_permissions(&tool, std::fs::Permissions::from_mode(0o755)).unwrap();
         Bot {
             workspace: Workspace::open_with_cache(&workspace, folder.join("cache")).unwrap(),
-            forge: perfquilt_forge::FORGES[0],
+            service: "a forge",
+            connector: std::sync::Arc::new(|_, _| Err(Error::internal("no forge"))),
             repository: "acme/series".parse().unwrap(),
-            api: "https://forge.example/api".to_owned(),
-            credentials: Credentials::Token {
-                token: Secret::new("x"),
-                login: None,
-            },
             policy: RetryPolicy::default(),
             tool,
             sandbox: Ok(()),

@@ -127,7 +127,7 @@ impl Bot {
         if !open[place].result.is_empty() {
             return Ok(format!(
                 "Waiting: a request to {} failed; the bot will retry.",
-                self.forge.title
+                self.service
             ));
         }
         let took: Vec<i64> = past
@@ -327,9 +327,23 @@ impl BotThread<'_> {
         let lock = bot.comment_lock(found.number);
         let guard = Bot::wait_for_lock(&lock, &|| haste)?;
         let _comment_guard = guard.ok_or_else(Error::interrupted)?;
+        let mut activity = Some(bot.activity(&self.queue, found.number)?);
+        if self.forge.columns().is_some() {
+            let repository = bot.repository.to_string();
+            let (open, _) = self.queue.list(0, now())?;
+            let is_open = open.iter().any(|job| job.job.number == found.number);
+            // It cannot be changed: only the last word is written.
+            if is_open || !self.forge.comments(found.number)?.is_empty() {
+                return Ok(());
+            }
+            activity = activity.filter(|_| {
+                let ended = self.queue.last_ended(&repository, found.number);
+                ended.is_ok_and(|job| job.is_some())
+            });
+        }
         let about = CommentQuestion {
             pending_approval: bot.pending_approval(found.number)?,
-            activity: Some(bot.activity(&self.queue, found.number)?),
+            activity,
             answer: bot.current_answer(found.number, answer).unwrap_or_default(),
             ..CommentQuestion::default()
         };
@@ -381,6 +395,7 @@ impl BotThread<'_> {
                     accepted: accepted.clone(),
                     subject: subject.clone(),
                     limit,
+                    columns: self.forge.columns(),
                     ..about.clone()
                 };
                 bot.write_comment(about, haste)

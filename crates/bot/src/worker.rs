@@ -5,7 +5,8 @@ use std::path::Path;
 
 use super::area::{self, Area};
 use super::bot::{
-    Bot, BotThread, POLL_INTERVAL, catch_panics, persistently, progress_writer, unless_interrupted,
+    Bot, BotThread, POLL_INTERVAL, catch_panics, in_one_line, persistently, progress_writer,
+    unless_interrupted,
 };
 use super::command::Command;
 use super::job::{self, Isolation, JobEnd, JobEnvironment};
@@ -40,8 +41,9 @@ impl Bot {
         Ok(())
     }
 
-    /// Runs jobs until a signal asks to stop. Jobs that were running when the bot last stopped come first.
-    pub fn work(&self, progress: &dyn Progress) -> Result<()> {
+    /// Runs jobs until a signal asks to stop or, if `until_idle`, no job can start. Jobs that were running when the bot last
+    /// stopped come first.
+    pub fn work(&self, progress: &dyn Progress, until_idle: bool) -> Result<()> {
         let thread = self.thread(progress)?;
         let queue = &thread.queue;
         let (back, given_up) = queue.recover(now())?;
@@ -68,16 +70,14 @@ impl Bot {
         // Reports an unreachable remote at once instead of hours later with the first job. It is only a
         // warning, because the remote may be down temporarily.
         if let Err(error) = fetch::check_remote(&paths, &thread.remote()) {
-            let mut told = error.to_string();
-            if let Some(hint) = error.hint_text() {
-                told = format!("{told} ({hint})");
-            }
-            let details = error.detail_lines().iter();
-            progress.warn(&details.fold(told, |told, line| format!("{told}; {line}")));
+            progress.warn(&in_one_line(&error));
         }
         while !process::interrupted() {
             let next = persistently(progress, || queue.next(now()));
             let Some(job) = unless_interrupted(next)?.flatten() else {
+                if until_idle {
+                    break;
+                }
                 std::thread::sleep(POLL_INTERVAL);
                 continue;
             };

@@ -6,6 +6,7 @@ use serde::Deserialize;
 
 use super::Config;
 use super::document::Document;
+use super::mail::Mail;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::repository::Repository;
 
@@ -15,7 +16,8 @@ use perfquilt_model::repository::Repository;
 pub struct Bot {
     /// The repository, as `owner/name`. Required for the bot.
     pub repository: String,
-    /// The forge that hosts it: `github`, `gitlab` or `forgejo`, which is also for Gitea; by default `github`.
+    /// The forge that hosts it: `github`, `gitlab` or `forgejo`, which is also for Gitea; by default `github`. `mail` for
+    /// `perfquilt bot mail`.
     pub forge: Option<String>,
     /// The git remote to fetch from; by default the repository on its forge.
     pub remote: Option<String>,
@@ -48,6 +50,8 @@ pub struct Bot {
     pub area_mib: u64,
     /// Prefix of the result label, as in `perf: faster`; without it, no label is set.
     pub label: Option<String>,
+    /// `[bot.mail]`: series that arrive as mails.
+    pub mail: Option<Mail>,
 }
 
 /// The content of a repository's pull requests.
@@ -120,6 +124,7 @@ impl Default for Bot {
             fetch_mib: 512,
             area_mib: 0,
             label: None,
+            mail: None,
         }
     }
 }
@@ -130,6 +135,9 @@ impl Bot {
             let at = |error: Error| document.locate(&["bot"], error);
             self.repository.parse::<Repository>().map_err(at)?;
             config.preset(&self.preset).map_err(at)?;
+        }
+        if let Some(mail) = &self.mail {
+            mail.check(document)?;
         }
         if self.poll_seconds == 0 {
             let fault = "`poll_seconds` must be at least 1";

@@ -25,6 +25,7 @@ mod files;
 mod fraction;
 pub mod init;
 mod load;
+mod mail;
 pub mod packages;
 mod placeholders;
 mod preset;
@@ -54,6 +55,7 @@ pub use commands::{Association, Commands};
 pub use document::{Section, SettingPath};
 pub use files::read_files;
 pub use fraction::{MAX_WIDTH, parse_fraction, width_fault};
+pub use mail::Mail;
 pub use placeholders::{expand, expand_word};
 pub use preset::{DEFAULT_MIN_BLOCKS, Lanes, Layouts, MAX_RESOLUTION_PER_MARGIN, Preset};
 pub use recipe::{

@@ -19,6 +19,12 @@ pub trait Forge: Send + Sync {
     /// Returns the maximum size of a comment in bytes.
     fn max_comment_bytes(&self) -> usize;
 
+    /// Returns the width of comments of plain text, which nobody can change once they are sent; `None` for Markdown, which
+    /// follows what happens.
+    fn columns(&self) -> Option<usize> {
+        None
+    }
+
     /// Returns the login under which comments are written.
     fn login(&self) -> Result<String>;
 

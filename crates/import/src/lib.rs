@@ -5,6 +5,7 @@
 //! and, where the source has its result (a commit's tree, or a tree with all patches applied), make the same files.
 
 mod files;
+mod inbox;
 mod linear;
 pub mod lint;
 mod mail;
@@ -32,8 +33,11 @@ use perfquilt_series::stack::trial::TrialTree;
 use perfquilt_series::stack::{oid, with_other_patches};
 use perfquilt_series::upstream::{self, Objects, Release};
 
+pub use inbox::{InboxPosition, read_inbox};
 pub use linear::{HistoryLimits, LinearCommit, LinearHistory, MergeResolution, linear_history};
+pub use mail::commit_mails;
 pub use package::{ExportedSeries, export};
+pub use subject::{Numbered, Subject, parse_subject};
 
 /// Maximum size of a source file and of all patches together, as they are and decompressed, in bytes.
 const MAX_BYTES: u64 = 512 << 20;

@@ -14,7 +14,11 @@ use perfquilt_series::series::layout::{
 use perfquilt_series::series::message::{Message, PATCH_KEY, add_fields, new_header, squeeze};
 use perfquilt_series::series::quoting::{quote_diffs, quote_lines};
 use perfquilt_series::series::text::{decode, lines, odd_blank};
-use perfquilt_series::series::{ForeignContent, Header, SeriesEntry, Timestamp, diff};
+use perfquilt_series::series::{
+    ForeignContent, Header, Patch, SeriesEntry, SeriesFile, Timestamp, diff,
+};
+use perfquilt_series::stack::{chain, oid};
+use perfquilt_series::upstream::{Objects, Release, store_error};
 use perfquilt_system::git::Git;
 
 /// A mail with a patch.
@@ -115,6 +119,40 @@ pub(super) fn read(path: &Path) -> Result<PatchSource> {
     refuse_versions(path, &found)?;
     sort(&mut found, &mut notes);
     source(path, found, notes)
+}
+
+/// Applies the patches in the mails of the Maildir `folder` to the commit `base` in the repository `store`, as `git am` does:
+/// each becomes a commit on top of the one before, in the order of their numbers. Returns the last commit.
+///
+/// # Errors
+/// [`Kind::Series`](perfquilt_model::error::Kind::Series) with place and reason when a patch does not apply;
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when not each of the `count` mails has a patch.
+pub fn commit_mails(store: &Path, base: &str, folder: &Path, count: usize) -> Result<String> {
+    let source = read(folder)?;
+    if source.patches.len() != count {
+        return Err(Error::import_mail(format!(
+            "{} of {count} mails have a patch",
+            source.patches.len()
+        ))
+        .details(source.notes)
+        .hint("send each patch as the text of its mail (`git send-email`), not as an attachment"));
+    }
+    let (file, _) = SeriesFile::parse(&source.series_with(None), "series");
+    let patches = file.entries().iter().zip(&source.patches);
+    let patches = patches.map(|(entry, from)| Patch::parse(entry, &from.name, &from.bytes));
+    let patches: Vec<Patch> = patches.collect::<Result<_>>()?;
+    let objects = Objects::open(store)?;
+    let commit = objects.repository().find_commit(oid(base)?);
+    let release = Release {
+        name: base.to_owned(),
+        version: base.to_owned(),
+        commit: base.to_owned(),
+        tree: commit.map_err(store_error)?.tree_id().to_string(),
+        sha256: String::new(),
+    };
+    let steps = chain(&objects, &release, &patches.iter().collect::<Vec<_>>(), 0)?;
+    let last = steps.last().map(|step| step.commit.clone());
+    last.ok_or_else(|| Error::import_mail("the mails have no patch"))
 }
 
 fn source(path: &Path, mails: Vec<Mail>, notes: Vec<String>) -> Result<PatchSource> {

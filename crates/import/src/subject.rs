@@ -4,34 +4,43 @@ use perfquilt_series::series::is_patch_tag;
 
 /// The number of a mail in a series of mails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Numbered {
+pub struct Numbered {
+    /// The number; 0 is the cover letter.
     pub number: usize,
+    /// The number of patches.
     pub total: usize,
 }
 
 /// A subject, taken apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Subject {
+pub struct Subject {
+    /// The number in a series.
     pub number: Option<Numbered>,
     /// The version, from `[PATCH v2]`.
     pub version: Option<u32>,
+    /// Whether a tag such as `[PATCH]` says that the mail has a patch or is a series' cover letter, and no `Re:` that it is
+    /// a reply.
+    pub is_patch: bool,
     /// The author's title. Tags such as `[core]` or `[JIRA-12]` are the author's words.
     pub title: String,
 }
 
 /// Parses subjects such as `[PATCH v2 3/20] title`, `[v2,3/20] title` (Patchwork), `Re: [PATCH 3 of 20] title`
 /// (Mercurial), `(3/20) title` and `title (3/20)`.
-pub(super) fn parse_subject(subject: &str) -> Subject {
+pub fn parse_subject(subject: &str) -> Subject {
+    let (mut is_reply, mut is_tagged) = (false, false);
     let mut number = None;
     let mut version = None;
     let mut rest = subject.trim();
     loop {
         let after_reply = without_reply(rest);
         if after_reply.len() < rest.len() {
+            is_reply = true;
             rest = after_reply;
         } else if let Some((tag, after)) =
             bracketed(rest, '[', ']').filter(|(tag, _)| is_mail_tag(tag))
         {
+            is_tagged = true;
             number = number.or_else(|| number_in(tag));
             version = version.or_else(|| words(tag).find_map(version_in));
             rest = after;
@@ -64,6 +73,7 @@ pub(super) fn parse_subject(subject: &str) -> Subject {
     Subject {
         number,
         version,
+        is_patch: is_tagged && !is_reply,
         title: rest.trim().to_owned(),
     }
 }
@@ -144,6 +154,8 @@ fn bare_number(text: &str) -> Option<(Numbered, &str)> {
 }
 
 fn fraction(word: &str) -> Option<Numbered> {
+    // Some forget the blank.
+    let word = word.strip_prefix("PATCH").unwrap_or(word);
     let (number, total) = word.split_once('/')?;
     numbered(number.trim(), total.trim())
 }
@@ -165,6 +177,7 @@ mod tests {
     fn every_usual_style_of_numbers() {
         for subject in [
             "[PATCH 2/13] a: b",
+            "[PATCH2/13] a: b",
             "[PATCH v2 02/13] a: b",
             "[PATCHv2 2/13] a: b",
             "[RFC PATCH v3 2/13] a: b",

@@ -337,6 +337,12 @@ codes! {
     808 pull_request_too_large Series "the pull request exceeds a limit"
     /// The message has the limit, or how its process ended.
     809 job_ended Bench "a job was ended"
+    /// The hint says what to send again; docs/mail.md tells which mails make a series.
+    810 mail_series Series "the mails are no series"
+    /// The bot knows the commits of the branches of `remote`.
+    811 mail_base Series "the base commit of a series cannot be used"
+    /// The mail is kept, and the bot hands it over again.
+    812 mail_not_sent Forge "an answer was not sent"
     /// docs/importing.md lists the sources.
     900 import_source Usage "this cannot be imported"
     /// The message has the mail's place and title.

@@ -115,6 +115,29 @@ pub fn wrap(text: &str, room: usize) -> Vec<String> {
     lines
 }
 
+/// Breaks the lines of `text`, at blanks where there are any, so that none has more than `room` columns.
+pub(super) fn fold(text: &str, room: usize) -> String {
+    let mut folded = String::new();
+    for line in text.lines() {
+        let is_short = width(line) <= room;
+        let parts = if is_short {
+            vec![line.to_owned()]
+        } else {
+            wrap(line, room)
+        };
+        for part in parts {
+            let mut rest = part.as_str();
+            while width(rest) > room {
+                let (head, tail) = rest.split_at(take(rest.chars(), room).len().max(1));
+                folded += &format!("{head}\n");
+                rest = tail;
+            }
+            folded += &format!("{rest}\n");
+        }
+    }
+    folded
+}
+
 /// Cuts `text` at its end to at most `room` columns.
 pub fn fit_end(text: &str, room: usize) -> String {
     if width(text) <= room {

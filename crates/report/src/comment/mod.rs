@@ -13,6 +13,7 @@ use perfquilt_model::point::Point;
 
 use super::escape::markdown;
 use super::number;
+use super::text::fold;
 use super::view::{Label, View};
 
 use serde::{Deserialize, Serialize};
@@ -42,6 +43,8 @@ pub struct Notice<'a> {
     pub answer: String,
     /// The pull request and commit that the comment is about, with links.
     pub subject: PullRequestRef,
+    /// The width of plain text; `None` for Markdown.
+    pub columns: Option<usize>,
 }
 
 impl<'a> Notice<'a> {
@@ -66,7 +69,7 @@ pub struct PendingApproval {
     pub files: Vec<String>,
 }
 
-/// Renders the comment in at most `limit` bytes, if necessary in a shorter form with a link to the whole report. Names,
+/// Renders the comment, as Markdown or plain text, in at most `limit` bytes, if necessary in a shorter form with a link to the whole report. Names,
 /// titles, messages and other untrusted text cannot introduce markup, links, mentions or HTML.
 pub fn comment(notice: &Notice<'_>, limit: usize) -> Comment {
     let view = notice.attribution.map(|attribution| {
@@ -78,8 +81,12 @@ pub fn comment(notice: &Notice<'_>, limit: usize) -> Comment {
     let status = status::status(notice, view.as_ref());
     let title = status::title(notice, view.as_ref());
     let sections = sections::sections(notice, view.as_ref(), status, &title);
+    let body = length::fit(sections, limit, &sections::shortened(notice));
     Comment {
-        body: length::fit(sections, limit, &sections::shortened(notice)),
+        body: match notice.columns {
+            Some(columns) => fold(&body, columns),
+            None => body,
+        },
         title,
         status,
     }

@@ -5,8 +5,8 @@ use super::{MeasurementStatus, Notice, PendingApproval, PullRequestRef};
 use crate::bisect::document as bisect_document;
 use crate::document::markdown::render;
 use crate::document::{
-    self, Folding, Inline, Node, Style, Target, Text, heading, list, name, note, paragraph,
-    sentence,
+    self, Document, Folding, Inline, Node, Style, Target, Text, heading, list, name, note,
+    paragraph, sentence,
 };
 use crate::escape::address;
 use crate::nouns::point_name;
@@ -39,7 +39,12 @@ pub(super) fn sections(
     status: MeasurementStatus,
     title: &str,
 ) -> Vec<Section> {
-    let heading = document::title(format!("{} {title}", super::status::mark(status)));
+    let columns = notice.columns;
+    let mark = super::status::mark(status);
+    let heading = document::title(match columns {
+        Some(_) => title.to_owned(),
+        None => format!("{mark} {title}"),
+    });
     let answer = match notice.answer.trim_end() {
         "" => String::new(),
         answer => format!("\n{answer}\n"),
@@ -49,40 +54,60 @@ pub(super) fn sections(
         ..Content::new(view, Form::Comment)
     });
     let measured = |rank, of: &dyn Fn(&View<'_>) -> Vec<Node>| {
-        Section::new(rank, view.map_or(String::new(), |view| written(&of(view))))
+        Section::new(
+            rank,
+            view.map_or(String::new(), |view| written(&of(view), columns)),
+        )
     };
     let shown = content.iter().flat_map(Content::sections);
-    let mut shown = shown.map(|(rank, nodes)| Section::new(rank, written(&nodes)));
+    let mut shown = shown.map(|(rank, nodes)| Section::new(rank, written(&nodes, columns)));
     [
-        Section::new(0, render(&[heading], 2)),
-        Section::new(1, written(&activity(notice))),
+        Section::new(0, rendered(&[heading], 2, columns)),
+        Section::new(1, written(&activity(notice), columns)),
         Section::new(1, answer),
-        Section::new(1, written(&introduction(notice, view))),
-        view.map_or_else(|| Section::new(0, String::new()), main_table),
-        Section::new(2, written(&failures(notice.failures))),
-        measured(2, &legend),
+        Section::new(1, written(&introduction(notice, view), columns)),
+        view.map_or_else(
+            || Section::new(0, String::new()),
+            |view| main_table(view, columns),
+        ),
+        Section::new(2, written(&failures(notice.failures), columns)),
+        measured(2, &|view| legend(view, columns)),
         measured(4, &report::provenance),
     ]
     .into_iter()
     // The effects on single workloads.
     .chain(shown.next())
     .chain([Section::new(2, bisection(notice))])
-    .chain(shown)
-    .chain([Section::new(1, written(&[links(&notice.subject)]))])
+    // Plain text cannot fold the rest.
+    .chain(shown.take_while(|_| columns.is_none()))
+    .chain([Section::new(1, written(&[links(notice)], columns))])
     .collect()
 }
 
+/// Writes nodes in the form of the comment; Markdown has headings from `level` on.
+fn rendered(nodes: &[Node], level: usize, columns: Option<usize>) -> String {
+    match columns {
+        Some(columns) => Document(nodes.to_vec()).terminal(columns, false),
+        None => render(nodes, level),
+    }
+}
+
 /// Writes nodes as a section, which begins with a blank line.
-fn written(nodes: &[Node]) -> String {
-    match render(nodes, 2) {
+fn written(nodes: &[Node], columns: Option<usize>) -> String {
+    match rendered(nodes, 2, columns) {
         none if none.is_empty() => none,
         text => format!("\n{text}"),
     }
 }
 
 /// Returns the meaning of the table's figures, and the warnings.
-fn legend(view: &View<'_>) -> Vec<Node> {
-    [report::legend(view)]
+fn legend(view: &View<'_>, columns: Option<usize>) -> Vec<Node> {
+    // Plain text has no bold figures, of which the legend speaks.
+    let words = match columns {
+        Some(_) => document::soft(view.legend()),
+        None => report::legend(view),
+    };
+    [words]
         .into_iter()
         .chain(report::warnings(view.attribution))
         .collect()
@@ -100,7 +125,7 @@ pub(super) fn shortened(notice: &Notice<'_>) -> String {
     };
     let words = "This comment was too long and leaves something out, which is in ";
     let parts = [words.into(), whole, ".".into()];
-    written(&[paragraph(Text::joined(parts, ""))])
+    written(&[paragraph(Text::joined(parts, ""))], notice.columns)
 }
 
 fn link_to(words: &str, link: &str) -> Text {
@@ -165,14 +190,14 @@ fn bisection(notice: &Notice<'_>) -> String {
         failed.insert(0, heading("Bisection"));
     }
     let Some(mut found) = notice.bisection.cloned() else {
-        return written(&failed);
+        return written(&failed, notice.columns);
     };
     for culprit in &mut found.culprits {
         culprit.files.clear();
     }
     found.next.clear();
-    let found = render(&bisect_document(&found).0, 3);
-    format!("{}\n{found}", written(&failed))
+    let found = rendered(&bisect_document(&found).0, 3, notice.columns);
+    format!("{}\n{found}", written(&failed, notice.columns))
 }
 
 /// Describes the total effect in the earlier experiment, on the current meter and workload.
@@ -202,7 +227,7 @@ fn commit(id: &str) -> String {
 }
 
 /// Renders the main table: one row per patch, with the effect without it beside the one in order if both are known.
-fn main_table(view: &View<'_>) -> Section {
+fn main_table(view: &View<'_>, columns: Option<usize>) -> Section {
     let mut heads = view.heads();
     if let (Some((_, places)), Some(_)) = (heads.first().copied(), without(view)) {
         heads.insert(1, ("without it", places));
@@ -224,7 +249,8 @@ fn main_table(view: &View<'_>) -> Section {
         let left_out = all.len() - rows.len();
         let words = (left_out > 0)
             .then(|| paragraph(format!("{left_out} further rows are left out here.")));
-        written(&[table].into_iter().chain(words).collect::<Vec<_>>())
+        let nodes: Vec<Node> = [table].into_iter().chain(words).collect();
+        written(&nodes, columns)
     };
     let mut shorter = Vec::new();
     let mut keep = all.len();
@@ -348,9 +374,13 @@ fn checkout(subject: &PullRequestRef) -> Vec<String> {
 }
 
 /// Returns commits and links in one line.
-fn links(subject: &PullRequestRef) -> Node {
+fn links(notice: &Notice<'_>) -> Node {
+    let subject: &PullRequestRef = &notice.subject;
     let mut parts: Vec<Text> = Vec::new();
-    if !subject.head.is_empty() {
+    // Nobody has the commits that were made of mails.
+    if notice.columns.is_some() && !subject.base.is_empty() {
+        parts.push(format!("on {}", commit(&subject.base)).into());
+    } else if notice.columns.is_none() && !subject.head.is_empty() {
         let base = match subject.base.as_str() {
             "" => String::new(),
             base => format!(" on {}", commit(base)),

@@ -202,6 +202,9 @@ fn title_without_figures(notice: &Notice<'_>) -> &'static str {
         };
     };
     match failure.kind {
+        error::Kind::Series if [810, 811].contains(&failure.code.number) => {
+            "Nothing was measured: the mails are no series"
+        }
         error::Kind::Series => "Nothing was measured: the series does not apply",
         error::Kind::Build => "Nothing was measured: the build failed",
         error::Kind::Bench => "Nothing was measured: the server or its client failed",

@@ -357,6 +357,37 @@ fn never_longer_than_allowed() {
 }
 
 #[test]
+fn plain_text_is_as_wide_as_a_mail() {
+    let attribution = large(20, 3);
+    let error = Error::build_failed("it\u{1b}[2J\nSubject: x ".repeat(20))
+        .at("a".repeat(200), 3)
+        .details([
+            format!("sql/x.cc: {}\u{1b}[31m", "é".repeat(500)),
+            "\tx".to_owned(),
+        ])
+        .hint(format!("see https://example.org/{}", "x".repeat(100)));
+    let failures = [Failure::new(&error, Some(Point::Step(2)))];
+    let notice = Notice {
+        attribution: Some(&attribution),
+        failures: &failures,
+        subject: subject(),
+        columns: Some(72),
+        ..Notice::default()
+    };
+    let text = comment(&notice, LIMIT).body;
+    for line in text.lines() {
+        assert!(crate::text::width(line) <= 72, "{line}");
+        assert!(!line.chars().any(char::is_control), "{line:?}");
+    }
+    for words in ["0001-", "verdict", "total", "Next: see", "on 1a2b3c4d5e6f"] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    for markup in ["**", "<details>", "](", "9f8e7d6c5b4a"] {
+        assert!(!text.contains(markup), "{markup}: {text}");
+    }
+}
+
+#[test]
 fn a_comment_of_any_series_fits() {
     let attribution = large(500, 1);
     let comment = of(&attribution);
@@ -551,6 +582,7 @@ fn hostile(words: &[&str]) -> Comment {
             began: None,
             report: Some(format!("https://github.com/acme/series/{}", word(24))),
         },
+        columns: None,
     };
     comment(&notice, LIMIT)
 }

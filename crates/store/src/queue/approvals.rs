@@ -24,6 +24,19 @@ impl Queue {
         Ok(count > 0)
     }
 
+    /// Stores the approval of a commit of which no job is held yet.
+    pub fn approve_ahead(
+        &self,
+        (repository, number, commit): (&str, u64, &str),
+        by: &str,
+        now: i64,
+    ) -> Result<()> {
+        self.update(
+            "INSERT OR IGNORE INTO approvals VALUES (?1, ?2, ?3, ?4, ?5)",
+            params![repository, number, commit, by, now],
+        )
+    }
+
     /// Stores the approval of a commit that jobs of a pull request are held for, releases these jobs, and queues a reply to
     /// the approving comment.
     pub(super) fn approve(
@@ -38,10 +51,7 @@ impl Queue {
             params![repository, number, commit],
         )?;
         let (reaction, answer) = if held > 0 {
-            self.update(
-                "INSERT OR IGNORE INTO approvals VALUES (?1, ?2, ?3, ?4, ?5)",
-                params![repository, number, commit, by, now],
-            )?;
+            self.approve_ahead((repository, number, commit), by, now)?;
             ("rocket", "")
         } else {
             (
