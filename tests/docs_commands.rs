@@ -291,6 +291,10 @@ impl World {
             line.push_str(" --blocks 4");
             fine.push(7);
         }
+        if line.contains("bundle run") {
+            // So many blocks tell little.
+            fine.extend([6, 7]);
+        }
         if line.contains("bisect step") {
             // Git's own code of a bisection that skips.
             fine.push(2);
@@ -391,7 +395,7 @@ fn every_command_of_the_documents_works() {
 
 /// Documents of docs/documents.schema.json and the commands that print them, one after the other; those without a
 /// name prepare the next.
-const PRINTED: [(&str, &str); 29] = [
+const PRINTED: [(&str, &str); 31] = [
     ("forecast", "perfquilt --json run --dry-run --fresh"),
     ("experiments", "perfquilt --json report --list"),
     ("history", "perfquilt --json history"),
@@ -404,6 +408,11 @@ const PRINTED: [(&str, &str); 29] = [
     ("matrix", "perfquilt --json matrix"),
     ("ledger", "perfquilt --json ledger"),
     ("attribution", "perfquilt --json report"),
+    ("", "perfquilt bundle run.bundle"),
+    (
+        "comparison",
+        "perfquilt --json bundle run run.bundle --no-sandbox",
+    ),
     (
         "bisection",
         "perfquilt --json bisect --workload oltp_read_only --blocks 4 --direction both",

@@ -23,6 +23,7 @@ mod bisect_toy;
 mod bisect_upstream;
 mod bot;
 mod build;
+mod bundle;
 mod calibrate;
 mod clean;
 mod cluster_toy;

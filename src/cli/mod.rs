@@ -5,6 +5,7 @@ mod analyse;
 mod bisect;
 mod bot;
 mod build;
+mod bundle;
 mod calibrate;
 mod choices;
 mod clean;
@@ -142,6 +143,8 @@ enum Command {
     Ledger(ledger::Arguments),
     /// Record why a slower patch stays, or that the next rebase drops it
     Accept(accept::Arguments),
+    /// Pack a run for other machines, or measure a packed one here
+    Bundle(bundle::Arguments),
     /// Report on an observation file from any source
     Analyse(analyse::Arguments),
     /// Say what an error's code means
@@ -487,6 +490,7 @@ fn dispatch(context: &Context, command: Option<Command>) -> Result<ExitCode> {
         }
         Command::Analyse(arguments) => analyse::run(context, &arguments),
         Command::Profile(arguments) => profile::run(context, &arguments),
+        Command::Bundle(arguments) => return bundle::run(context, &arguments),
         Command::Bisect(arguments) => return bisect::run(context, &arguments),
         Command::Post(arguments) => post::run(context, &arguments),
         Command::Bot(command) => bot::run(context, &command),

@@ -23,7 +23,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     (
         "Results",
         &[
-            "report", "history", "matrix", "ledger", "accept", "analyse", "post", "bot",
+            "report", "history", "matrix", "ledger", "accept", "analyse", "bundle", "post", "bot",
         ],
     ),
     ("Help", &["help", "explain", "completions", "man"]),

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{ChildStderr, ChildStdout, ExitCode};
 
 use clap::Args;
 
@@ -400,8 +400,16 @@ fn run_sandboxed(area: &SandboxArea<'_>, outcome: Option<&Path>) -> Result<ExitC
     if let Some(folder) = outcome {
         words.extend(["--outcome".into(), folder.into()]);
     }
+    relayed(|relay| area.run(&words, outcome, relay)).map(ExitCode::from)
+}
+
+/// The streams of a program in a sandbox, as they are handed over once it runs.
+type Relay<'a> = dyn FnMut(Option<ChildStdout>, Option<ChildStderr>) + 'a;
+
+/// Copies the streams of the program that `start` starts to those of this one; returns what `start` returns.
+pub(super) fn relayed(start: impl FnOnce(&mut Relay<'_>) -> Result<u8>) -> Result<u8> {
     let mut relays = Vec::new();
-    let code = area.run(&words, outcome, |stdout, stderr| {
+    let code = start(&mut |stdout, stderr| {
         let stdout = stdout.map(|from| std::thread::spawn(|| relay(from, std::io::stdout())));
         let stderr = stderr.map(|from| std::thread::spawn(|| relay(from, std::io::stderr())));
         relays.extend(stdout.into_iter().chain(stderr));
@@ -410,7 +418,7 @@ fn run_sandboxed(area: &SandboxArea<'_>, outcome: Option<&Path>) -> Result<ExitC
         // It ends with the stream, which ends with the sandbox.
         let _ = relay.join();
     }
-    code.map(ExitCode::from)
+    code
 }
 
 /// Replaces a request for colours, whose control sequences would not reach the terminal.

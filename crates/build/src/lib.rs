@@ -81,6 +81,7 @@ pub use perfquilt_model::observation::ProfileUse;
 pub use profile::Training;
 pub use relink::{Relink, sweep};
 pub(crate) use run::{Line, Log, ProgramRun, run_within};
+pub use shared_libraries::needed_libraries;
 
 /// The paths that a move writes (`true`) or removes.
 pub type Changes = BTreeMap<String, bool>;

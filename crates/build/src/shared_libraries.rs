@@ -23,6 +23,15 @@ pub(super) fn in_work_folder(program: &Path, work: &Path) -> Vec<String> {
         .collect()
 }
 
+/// Returns the names of the shared libraries that the 64-bit ELF file `program` needs; none for any other file.
+pub fn needed_libraries(program: &Path) -> Vec<String> {
+    let (needed, _) = dynamic_paths(program).unwrap_or_default();
+    needed
+        .iter()
+        .map(|name| name.display().to_string())
+        .collect()
+}
+
 /// Returns the libraries that a program needs, and the folders of its run path; `None` for a file that is no 64-bit ELF
 /// file.
 fn dynamic_paths(program: &Path) -> Option<(Vec<PathBuf>, Vec<PathBuf>)> {

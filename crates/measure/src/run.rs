@@ -1,6 +1,7 @@
 //! The main job: stacks, builds and measures a series.
 
 pub mod bisect;
+mod built;
 mod checked_out;
 pub mod commits;
 mod explain;
@@ -43,13 +44,14 @@ use perfquilt_series::upstream::{self, Release};
 use perfquilt_store::{ExperimentId, Store};
 use serde::Serialize;
 
+pub use built::BuiltServer;
 use jobs::PointBuilder;
 pub use jobs::build_task;
 pub use named::{FoundServer, NamedServer, series_of};
 pub use next_step::{NextStep, measured_as_it_is, next_step};
 pub use profiled::FreshLinks;
 pub use rebased::build_rebased;
-pub use sandboxed::SandboxArea;
+pub use sandboxed::{SandboxArea, run_in_sandbox};
 pub use server_tests::{TestedPoint, new_failures, test_points};
 pub use training::{builder, builder_on};
 

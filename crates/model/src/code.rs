@@ -317,6 +317,17 @@ codes! {
     715 scheduler Bench "the scheduler refused"
     /// The file is damaged, or of another run or version.
     716 task Usage "not a task or result of this run"
+    /// It is refused before anything of it runs: cut off, changed, of another format, or no bundle. Ask its maker for
+    /// another copy and its SHA-256.
+    717 bundle Usage "a bundle cannot be used"
+    /// The message says what the machine lacks: its architecture, features of the processor, or shared libraries.
+    718 bundle_elsewhere Usage "a bundle's servers cannot run here"
+    /// Its servers or inputs are not there any more, are others now, or must not leave this machine.
+    719 unbundled Usage "a run cannot be bundled"
+    /// The table has the row; it also shows in which respects the machines differ.
+    720 not_confirmed Regression "a verdict does not hold on this machine"
+    /// More blocks, or a quieter machine, narrow the intervals.
+    721 unconfirmed Inconclusive "verdicts cannot be confirmed on this machine"
     /// The request was repeated as far as that is safe. Run the command again later.
     800 forge_unreachable Forge "the forge cannot be reached"
     /// Mostly a scope that the token lacks; the hint names it.

@@ -46,10 +46,10 @@ pub enum Kind {
     /// Benchmark: a server or a client failed, or the server's own tests could not run.
     Bench = 5,
     /// Regression: a patch is slower, with `--fail-on regression`; one of the server's own tests newly fails with a patch
-    /// (`test`, `run --test`, `rebase --test`).
+    /// (`test`, `run --test`, `rebase --test`); a verdict of a bundle does not hold (`bundle run`).
     Regression = 6,
     /// Inconclusive: the result is, with `--fail-on inconclusive`; `calibrate` found a broken promise; `bisect` is
-    /// undecided.
+    /// undecided; `bundle run` cannot tell whether verdicts hold.
     Inconclusive = 7,
     /// Forge: the forge refused, could not be reached, or has no such pull request.
     Forge = 8,

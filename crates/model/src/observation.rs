@@ -104,6 +104,13 @@ pub struct ExperimentHeader {
         skip_serializing_if = "Option::is_none"
     )]
     pub commit: Option<String>,
+    /// The commands that get and measure the bundle of this experiment on another machine, one a line, likewise. `None` if there is no bundle.
+    #[serde(
+        default,
+        deserialize_with = "non_empty",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub bundle: Option<String>,
     /// Start time of the experiment, RFC 3339 in UTC; empty if unknown.
     #[serde(default)]
     pub started: String,
@@ -175,6 +182,7 @@ impl ExperimentHeader {
             start_timeouts: BTreeMap::new(),
             command: None,
             commit: None,
+            bundle: None,
             started: String::new(),
             reused: Vec::new(),
         }

@@ -14,12 +14,18 @@ use super::number::units;
 use super::text::capital;
 use perfquilt_judge::attribution::{
     ComparedExperiment, Comparison, ComparisonRow, ComparisonTable, DifferenceVerdict, Effect,
-    EffectDifference, SUITE, ShownChange,
+    EffectDifference, Replication, SUITE, ShownChange,
 };
 use perfquilt_model::observation::Meter;
 
-/// The heads of the columns of figures.
-const HEADS: [&str; 3] = ["before", "after", "difference"];
+/// Returns what the two experiments are called.
+fn sides(comparison: &Comparison) -> [&'static str; 2] {
+    if comparison.replicates {
+        ["there", "here"]
+    } else {
+        ["before", "after"]
+    }
+}
 
 /// Returns what the figures mean.
 fn legend(comparison: &Comparison) -> String {
@@ -142,6 +148,13 @@ fn headline(comparison: &Comparison) -> String {
     let Some(table) = comparison.main_tables().next() else {
         return "The experiments have no workload and meter in common".to_owned();
     };
+    if comparison.replicates {
+        let count = |kind: Replication| comparison.replications(kind);
+        let (holds, fails) = (count(Replication::Holds), count(Replication::DoesNotHold));
+        let open = count(Replication::CannotTell);
+        let all = holds + fails + open;
+        return format!("{holds} of {all} verdicts hold; {fails} do not, {open} cannot be told");
+    }
     if comparison.is_of_servers() {
         return counts(comparison, table);
     }
@@ -232,20 +245,19 @@ fn on_single_workloads(
 /// Returns the document: the answer, both experiments, and each patch before and after.
 pub fn document(comparison: &Comparison) -> Document {
     let mut nodes = vec![title(headline(comparison))];
-    let sides = [("before", &comparison.before), ("after", &comparison.after)];
-    nodes.push(Node::Facts(
-        sides
-            .map(|(word, of)| (word.into(), describe(of).into()))
-            .into(),
-    ));
-    nodes.extend(tally(comparison).map(|words| paragraph(words + ".")));
+    let sides = sides(comparison);
+    let both = [&comparison.before, &comparison.after].map(|of| describe(of).into());
+    let facts = sides.into_iter().map(Text::from).zip(both);
+    nodes.push(Node::Facts(facts.collect()));
+    let counts = tally(comparison).filter(|_| !comparison.replicates);
+    nodes.extend(counts.map(|words| paragraph(words + ".")));
     let lines = comparison.incomparable.iter().chain(&comparison.warnings);
     nodes.extend(lines.map(|line| note(sentence(line))));
     nodes.push(soft(legend(comparison)));
     let noun = nouns(comparison);
     let main = comparison
         .main_tables()
-        .map(|table| Node::Drawings(vec![drawing(table, noun.one, false)]));
+        .map(|table| Node::Drawings(vec![drawing(table, noun.one, comparison, false)]));
     nodes.extend(folded(Folding::Open, noun.many, capital(noun.many), main));
     let shown =
         list(on_single_workloads(comparison).map(|(table, row)| single_workload(table, row)));
@@ -260,9 +272,13 @@ pub fn document(comparison: &Comparison) -> Document {
         .iter()
         .filter(|table| table.workload != SUITE);
     let by_workload = tables.filter(|_| comparison.has_suite());
-    let by_workload = drawings(by_workload.map(|table| drawing(table, noun.one, true)));
+    let by_workload = drawings(by_workload.map(|table| drawing(table, noun.one, comparison, true)));
     nodes.extend(folded(
-        Folding::LeftOut,
+        if comparison.replicates {
+            Folding::Open
+        } else {
+            Folding::LeftOut
+        },
         "workloads",
         "Workload by workload",
         by_workload,
@@ -285,15 +301,15 @@ fn single_workload(table: &ComparisonTable, row: &ComparisonRow) -> Text {
 }
 
 /// Returns a table with its drawing.
-fn drawing(table: &ComparisonTable, noun: &str, folded: bool) -> Drawing {
+fn drawing(table: &ComparisonTable, noun: &str, comparison: &Comparison, folded: bool) -> Drawing {
     let about = Text::from(about(table));
-    let [before, after, _] = HEADS;
+    let [before, after] = sides(comparison);
     let words = format!(
         "Effect of each {noun} in both experiments: {}",
         about.plain()
     );
     let chart = Chart::of_rows(words, axis(&[table.meter]), rows(table).map(lane).collect());
-    let drawing = Drawing::new(chart, figures(table, noun, about.plain()))
+    let drawing = Drawing::new(chart, figures(table, noun, comparison, about.plain()))
         .heading(about)
         .caption(estimates([(Ink::First, before), (Ink::Second, after)]));
     Drawing { folded, ..drawing }
@@ -309,16 +325,22 @@ fn lane(row: &ComparisonRow) -> ChartRow {
     )
 }
 
-fn figures(of: &ComparisonTable, noun: &str, about: String) -> Node {
+fn figures(of: &ComparisonTable, noun: &str, comparison: &Comparison, about: String) -> Node {
     let places = places(of);
+    let [before, after] = sides(comparison);
+    let own = |effect: &Option<Effect>| {
+        let verdict = effect.as_ref().map(|effect| effect.verdict.to_string());
+        verdict.unwrap_or("–".to_owned())
+    };
     table(about, rows(of))
         .figures("#", |row| position(row))
         .names(noun, |row| {
             row.patch.as_deref().map_or("total".to_owned(), name)
         })
-        .each(HEADS.into_iter().zip(0..), |row, at: &usize| {
-            Figure::plain(&cells(row, of.meter, places)[*at])
-        })
+        .each(
+            [before, after, "difference"].into_iter().zip(0..),
+            |row, at: &usize| Figure::plain(&cells(row, of.meter, places)[*at]),
+        )
         .words("verdict", |row| {
             let verdict = Text::from(verdict(row));
             let (verdict, style) = match row.difference.map(|difference| difference.verdict) {
@@ -329,6 +351,33 @@ fn figures(of: &ComparisonTable, noun: &str, about: String) -> Node {
             };
             Cell::from(verdict).styled(style)
         })
+        .only_if(!comparison.replicates)
+        .words("verdict", |row| {
+            let [before, after] = [own(&row.before), own(&row.after)];
+            Text::from(if before == after {
+                before
+            } else {
+                format!("{before} → {after}")
+            })
+        })
+        .only_if(comparison.replicates)
+        .words("outcome", |row| {
+            let mut words = row.replication.map_or("–".to_owned(), |it| it.to_string());
+            if let Some(size) = row
+                .difference
+                .map(|of| of.verdict)
+                .filter(|of| of.is_shown())
+            {
+                words += &format!(", {size}");
+            }
+            let style = match row.replication {
+                Some(Replication::Holds) => Style::Good,
+                Some(Replication::DoesNotHold) => Style::Bad,
+                Some(Replication::CannotTell) | None => Style::Open,
+            };
+            Cell::from(Text::from(words).strong()).styled(style)
+        })
+        .only_if(comparison.replicates)
         .total_if(|row| row.patch.is_none())
         .stacking()
         .node()
@@ -357,10 +406,15 @@ fn machines(comparison: &Comparison) -> Node {
     };
     let table = table("Machines and method of both experiments", facts)
         .names("", |(key, _)| literal(key))
-        .words("before", |(_, sides)| side(sides, 0))
-        .words("after", |(_, sides)| side(sides, 1));
+        .words(sides(comparison)[0], |(_, sides)| side(sides, 0))
+        .words(sides(comparison)[1], |(_, sides)| side(sides, 1));
     let title = "Machines and method".into();
-    Node::Section("method", Folding::LeftOut, title, vec![table.node()])
+    let folding = if comparison.replicates {
+        Folding::Open
+    } else {
+        Folding::LeftOut
+    };
+    Node::Section("method", folding, title, vec![table.node()])
 }
 
 #[cfg(test)]

@@ -67,12 +67,18 @@ pub(super) fn commands(attribution: &Attribution, format: &str, stored: bool) ->
     } else {
         format!("perfquilt report {name}")
     };
-    vec![
+    let mut lines = vec![
         format!("{measuring} and measures missing points, then reports"),
         command,
         "# this report from the stored observations".to_owned(),
         format!("{report} --format {format}"),
         "# the raw observations, for `perfquilt analyse`".to_owned(),
         format!("{report} --format jsonl"),
-    ]
+    ];
+    let bundle = attribution.bundle.as_deref().unwrap_or_default();
+    if !bundle.is_empty() && bundle.lines().all(|line| clean(line) == line) {
+        lines.push("# whether the verdicts hold on another machine, without a compiler".to_owned());
+        lines.extend(bundle.lines().map(str::to_owned));
+    }
+    lines
 }

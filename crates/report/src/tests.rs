@@ -73,6 +73,7 @@ impl Experiment {
                 failed_workloads: Vec::new(),
                 command: None,
                 commit: None,
+                bundle: None,
                 started: "2026-01-02T03:04:05Z".into(),
                 reused: Vec::new(),
             },

@@ -224,7 +224,7 @@ fn folder(dir: &Path) -> Result<()> {
 }
 
 /// Reads the outcome in the folder `dir`, and computes the attribution from its observations, if it has any. The
-/// attribution has no command: the file may be an untrusted author's.
+/// attribution has no commands: the file may be an untrusted author's.
 pub fn read(
     dir: &Path,
     margin: &dyn Fn(Meter) -> f64,
@@ -235,9 +235,10 @@ pub fn read(
     let attribution = match open_untrusted(&observations)? {
         Some(file) => {
             let attribution = analyse::opened(file, &observations, MAX_UNPACKED, margin)?;
-            // Readers would run it.
+            // Readers would run them.
             Some(Attribution {
                 command: None,
+                bundle: None,
                 ..attribution
             })
         }

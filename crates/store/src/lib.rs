@@ -180,6 +180,7 @@ impl Store {
                 Some((id, Json(old))) => {
                     header.experiment = old.experiment;
                     header.started = old.started;
+                    header.bundle = old.bundle;
                     header.check().map_err(Error::store_damaged)?;
                     self.database.execute(
                         "UPDATE experiments SET header = ?2 WHERE id = ?1",
@@ -206,6 +207,17 @@ impl Store {
         })?;
         self.current.set(Some(id));
         Ok(id)
+    }
+
+    /// Stores the command that measures the bundle of an experiment elsewhere.
+    pub fn record_bundle(&self, id: ExperimentId, command: &str) -> Result<()> {
+        let header = ExperimentHeader {
+            bundle: Some(command.to_owned()),
+            ..self.header(id)?
+        };
+        let sql = "UPDATE experiments SET header = ?2 WHERE id = ?1";
+        let values = params![id.0, json("the header", &header)?];
+        self.database.execute(sql, values).map(drop)
     }
 
     /// Stores the planned number of blocks and the stopping rule, so that a report can show the progress.

@@ -31,6 +31,7 @@ fn header(patches: usize) -> ExperimentHeader {
         failed_workloads: Vec::new(),
         command: None,
         commit: None,
+        bundle: None,
         started: "2026-01-02T03:04:05Z".into(),
         reused: Vec::new(),
     }

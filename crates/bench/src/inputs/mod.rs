@@ -127,6 +127,12 @@ impl Inputs {
         self.files.keys().map(|name| self.path(name)).collect()
     }
 
+    /// Returns the paths of all files, also of those that were only seen to be read.
+    pub fn all(&self) -> BTreeSet<PathBuf> {
+        let names = self.files.keys().chain(self.observed.keys());
+        names.map(|name| self.path(name)).collect()
+    }
+
     /// Adds files and digests to `digest`.
     pub fn digest(&self, digest: &mut Sha256) {
         for (name, content) in self.files.iter().chain(&self.changed) {

@@ -202,6 +202,7 @@ impl<'a> Collector<'a> {
             },
             command: header.command.clone(),
             commit: header.commit.clone(),
+            bundle: header.bundle.clone(),
             started: header.started.clone(),
             machine: header.machine.clone(),
             harness: header.harness.clone(),

@@ -5,8 +5,10 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::document::{Attribution, ComparedWith, Effect, EffectKind, PatchEffects, SUITE};
-use crate::stats::{Interval, LEVEL, holm, speed};
+use super::document::{
+    Attribution, ComparedWith, Effect, EffectKind, PatchEffects, SUITE, Verdict,
+};
+use crate::stats::{Interval, LEVEL, StoppingRule, holm, speed};
 use perfquilt_model::comparable::Part;
 use perfquilt_model::observation::Meter;
 
@@ -26,6 +28,9 @@ pub struct Comparison {
     pub tables: Vec<ComparisonTable>,
     /// Other differences between the experiments, in sentences.
     pub warnings: Vec<String>,
+    /// Whether the second experiment repeats the first, whose verdicts it confirms or not ([`replicate`]).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub replicates: bool,
 }
 
 /// One of two compared experiments.
@@ -82,6 +87,31 @@ pub struct ComparisonRow {
     /// The second effect against the first; `None` unless both were measured, independently of each other, by the same
     /// method.
     pub difference: Option<EffectDifference>,
+    /// Whether the first verdict holds in the second experiment, if that repeats the first; `None` where the first has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replication: Option<Replication>,
+}
+
+/// Whether a verdict holds in a second, independent experiment on the same programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Replication {
+    /// It has the same verdict, by its own observations alone.
+    Holds,
+    /// It has the opposite verdict; or another one, and the effects differ significantly.
+    DoesNotHold,
+    /// Neither.
+    CannotTell,
+}
+
+impl fmt::Display for Replication {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Replication::Holds => "holds",
+            Replication::DoesNotHold => "does not hold",
+            Replication::CannotTell => "cannot be told",
+        })
+    }
 }
 
 /// The difference of an effect between two experiments.
@@ -157,6 +187,13 @@ impl Comparison {
         both.all(|of| of.compared_with == ComparedWith::Base)
     }
 
+    /// Returns the number of verdicts of the first experiment whose replication is `wanted`.
+    pub fn replications(&self, wanted: Replication) -> usize {
+        let tables = self.tables.iter();
+        let rows = tables.flat_map(|table| table.patches.iter().chain([&table.total]));
+        rows.filter(|row| row.replication == Some(wanted)).count()
+    }
+
     /// Returns whether there are figures over all workloads.
     pub fn has_suite(&self) -> bool {
         self.tables.iter().any(|table| table.workload == SUITE)
@@ -193,6 +230,121 @@ pub fn compare(before: &Attribution, after: &Attribution) -> Comparison {
         incomparable,
         tables,
         warnings: warnings(before, after, &pairs),
+        replicates: false,
+    }
+}
+
+/// Compares an experiment `after` that repeats `before` on the same programs, on another machine or by another way of reading meters:
+/// whether its verdicts hold.
+///
+/// Each experiment is judged by its own observations and rules, so a verdict that holds was found twice; where it is wrong here, the
+/// chance of finding it is the 5 % of any family of verdicts. One that does not hold differs by Holm's adjustment of the difference,
+/// or is opposite, which both families found. Where servers ran in a single layout here and in several there, that layout counts as
+/// one more drawn from those: its effect varies around their mean with the variance `s²` of one of their `n` units, which is
+/// added to that of the estimate, on the `n − 1` degrees of freedom with which it is known (a prediction interval).
+pub fn replicate(before: &Attribution, after: &Attribution) -> Comparison {
+    let one_layout = after.noise.layouts < 2 && before.noise.layouts > 1;
+    let mut repeated = after.clone();
+    if one_layout {
+        let rows = repeated.patches.len();
+        let effects = repeated
+            .patches
+            .iter_mut()
+            .flat_map(|patch| &mut patch.effects);
+        for effect in effects
+            .chain(&mut repeated.total)
+            .filter(|of| of.meter.is_timed())
+        {
+            let mut same = before
+                .series_effects()
+                .filter(|there| same_question(there, effect));
+            if let Some(there) = same.next() {
+                let margin = after.margins.get(&effect.meter).copied().unwrap_or(0.0);
+                effect.vary_with_layout(there, margin, rows);
+            }
+        }
+    }
+    let mut compared = compare(before, &repeated);
+    compared.replicates = true;
+    if compared.incomparable.take().is_some() {
+        judge(before, &repeated, &mut compared.tables);
+    }
+    for table in &mut compared.tables {
+        for row in table.patches.iter_mut().chain([&mut table.total]) {
+            row.replication = row.replication();
+        }
+    }
+    let others = &mut compared.warnings;
+    let bound = before.bound.differences(&after.bound);
+    let bound: Vec<String> = bound.map(|of| of.to_string()).collect();
+    let bound = match bound.as_slice() {
+        [] => "Programs and workloads are the same, by their digests.".to_owned(),
+        bound => format!("The second experiment has {}.", bound.join(", ")),
+    };
+    others.insert(0, bound);
+    if before.harness != after.harness && !one_layout {
+        let (old, new) = (&before.harness, &after.harness);
+        others.push(format!(
+            "They were measured by different methods ({old} and {new})."
+        ));
+    }
+    if one_layout {
+        others.push(
+            "Here the servers ran in a single layout, because they cannot be linked again on this machine: how times vary \
+             between layouts is taken from the first experiment, and intervals are wider."
+                .to_owned(),
+        );
+    }
+    compared
+}
+
+/// Returns whether two effects answer the same question.
+fn same_question(one: &Effect, other: &Effect) -> bool {
+    let question = |of: &Effect| (of.kind, of.meter, of.point, of.against);
+    question(one) == question(other) && one.workload == other.workload
+}
+
+impl Effect {
+    /// Widens an effect that was measured in one layout by the variance that the effect `there` has between units in different
+    /// layouts. A verdict that does not hold then for one of so many `rows`, within `margin`, becomes unclear.
+    fn vary_with_layout(&mut self, there: &Effect, margin: f64, rows: usize) {
+        let (Some(here), Some(mean)) = (self.basis, there.basis) else {
+            return;
+        };
+        let one = mean.standard_error * (there.units as f64).sqrt();
+        let freedom = mean.degrees_of_freedom;
+        let layout = Interval::with(0.0, one, there.units, freedom, StoppingRule::FixedSample);
+        let wide = here.minus(&layout);
+        let ends = |of: &Interval| (speed(of.low()), speed(of.high()));
+        let known = wide.half_width.is_finite().then(|| ends(&wide));
+        (self.low, self.high) = known.unzip();
+        let (low, high) = ends(&wide.best_of(rows));
+        let is_shown = match self.verdict {
+            Verdict::NoEffect | Verdict::NoTypicalEffect => -margin < low && high < margin,
+            _ => low > 0.0 || high < 0.0,
+        };
+        if !is_shown {
+            self.verdict = Verdict::Unclear;
+        }
+        self.basis = Some(wide);
+    }
+}
+
+impl ComparisonRow {
+    fn replication(&self) -> Option<Replication> {
+        let (old, new) = (self.before.as_ref()?, self.after.as_ref()?);
+        let differs = self.difference.is_some_and(|of| of.verdict.is_shown());
+        match (old.verdict, new.verdict) {
+            (Verdict::Unclear | Verdict::Mixed, _) => None,
+            (one, other) if one == other => Some(Replication::Holds),
+            (Verdict::NoTypicalEffect, Verdict::NoEffect) => Some(Replication::Holds),
+            (Verdict::Faster, Verdict::Slower) | (Verdict::Slower, Verdict::Faster) => {
+                Some(Replication::DoesNotHold)
+            }
+            (_, Verdict::Unclear | Verdict::Mixed) => Some(Replication::CannotTell),
+            _ if differs => Some(Replication::DoesNotHold),
+            _ => Some(Replication::CannotTell),
+        }
     }
 }
 
@@ -307,6 +459,7 @@ fn table(
         before: old.and_then(|it| find(&it.effects, EffectKind::InOrder)),
         after: new.and_then(|it| find(&it.effects, EffectKind::InOrder)),
         difference: None,
+        replication: None,
     };
     // The last of several servers does not stand for all.
     let total = |of: &Attribution| {
@@ -333,6 +486,7 @@ fn table(
             before: total(before),
             after: total(after),
             difference: None,
+            replication: None,
         },
     }
 }
@@ -546,6 +700,83 @@ mod tests {
             / (1.0 + row.before.as_ref().unwrap().estimate);
         assert!((1.0 + lost.estimate - ratio).abs() < 1e-9);
         assert!(lost.low < Some(lost.estimate) && Some(lost.estimate) < lost.high);
+    }
+
+    fn replications(before: &Attribution, after: &Attribution) -> Vec<Option<Replication>> {
+        let compared = replicate(before, after);
+        let table = compared.main_tables().next().unwrap();
+        table.patches.iter().map(|row| row.replication).collect()
+    }
+
+    #[test]
+    fn a_verdict_holds_if_it_is_found_again_and_does_not_where_another_one_is() {
+        let of = |started: &str, effects: [f64; 4], seed: u64| {
+            let names = ["a", "b", "c", "d"];
+            let patches: Vec<(&str, f64)> = names.into_iter().zip(effects).collect();
+            experiment(started, &patches, &["w"], seed)
+        };
+        let there = of("there", [0.05, 0.05, 0.0, 0.03], 1);
+        let same = of("here", [0.05, 0.05, 0.0, 0.03], 2);
+        assert_eq!(replications(&there, &same), [Some(Replication::Holds); 4]);
+        let other = of("here", [-0.05, 0.0, 0.05, 0.02], 3);
+        // A patch that is worth less is still faster.
+        use Replication::{DoesNotHold, Holds};
+        let expected = [DoesNotHold, DoesNotHold, DoesNotHold, Holds];
+        assert_eq!(replications(&there, &other), expected.map(Some));
+        let compared = replicate(&there, &other);
+        assert_eq!(compared.replications(DoesNotHold), 3);
+        assert!(compared.replicates && !compare(&there, &other).replicates);
+        // Another method is no reason not to look.
+        let mut elsewhere = same.clone();
+        elsewhere.harness = "another".to_owned();
+        assert_eq!(replications(&there, &elsewhere), [Some(Holds); 4]);
+        let warned = replicate(&there, &elsewhere).warnings.join(" ");
+        assert!(warned.contains("by different methods"), "{warned}");
+    }
+
+    /// An experiment of 20 blocks on one patch with this `effect`, in so many layouts, each of which adds up to 1 % to or takes it
+    /// from a point.
+    fn in_layouts(started: &str, effect: f64, layouts: u64, random: &mut StdRng) -> Attribution {
+        let mut header = header(1);
+        header.started = started.to_owned();
+        let mut draw = |width: f64| 1.0 + width * (random.random::<f64>() - 0.5);
+        let mut observations = Vec::new();
+        for layout in 0..layouts {
+            let shift = [draw(0.02), draw(0.02)];
+            for block in 0..20 / layouts {
+                let block = u32::try_from(layout * (20 / layouts) + block).unwrap();
+                for (place, shift) in shift.into_iter().enumerate() {
+                    let cost = if place == 0 {
+                        1e6
+                    } else {
+                        1e6 / (1.0 + effect)
+                    };
+                    let value = cost * shift * draw(0.005);
+                    let mut one = observation("w", Meter::Time, block, Point::Step(place), value);
+                    one.layout = if layouts > 1 { layout + 1 } else { 0 };
+                    observations.push(one);
+                }
+            }
+        }
+        attribute(&header, &observations, &Meter::default_margin).unwrap()
+    }
+
+    #[test]
+    fn what_a_single_layout_makes_of_no_effect_confirms_nothing() {
+        let mut random = StdRng::seed_from_u64(5);
+        let mut share = |effect: f64| {
+            let mut holds = 0;
+            for _ in 0..200 {
+                let there = in_layouts("there", 0.1, 10, &mut random);
+                let here = in_layouts("here", effect, 1, &mut random);
+                holds += usize::from(replications(&there, &here) == [Some(Replication::Holds)]);
+            }
+            holds
+        };
+        // 5 % of 200 are 10; one in a thousand such tests would see more than 20.
+        let (wrong, right) = (share(0.0), share(0.1));
+        assert!(wrong <= 20, "{wrong}");
+        assert!(right >= 160, "{right}");
     }
 
     #[test]

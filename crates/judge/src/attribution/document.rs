@@ -43,6 +43,9 @@ pub struct Attribution {
     /// The commit of the workspace, if all of its files were in it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub commit: Option<String>,
+    /// The commands that get and measure the experiment's bundle on another machine, one a line, likewise; `None` if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bundle: Option<String>,
     /// When the experiment began, RFC 3339 in UTC; empty when unknown.
     pub started: String,
     /// The machine.

@@ -40,7 +40,7 @@ pub use change::{PatchChange, changes};
 pub use collect::{Collector, ObservationFault};
 pub use comparison::{
     ComparedExperiment, Comparison, ComparisonRow, ComparisonTable, DifferenceVerdict,
-    EffectDifference, compare,
+    EffectDifference, Replication, compare, replicate,
 };
 pub use correlation::earlier_correlation;
 pub use document::{

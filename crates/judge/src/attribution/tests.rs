@@ -36,6 +36,7 @@ pub(crate) fn header(patches: usize) -> ExperimentHeader {
         start_timeouts: BTreeMap::new(),
         command: None,
         commit: None,
+        bundle: None,
         started: String::new(),
         reused: Vec::new(),
     }

@@ -92,8 +92,7 @@ impl<'a> SandboxArea<'a> {
     }
 
     /// Runs this program with the arguments `words` in a sandbox without network, in which the area and the folder
-    /// `outcome` can be written. Returns its exit code. `relay` gets its two streams, which are pipes: code inside can
-    /// write to them, and must not reach a terminal.
+    /// `outcome` can be written. Returns its exit code.
     pub fn run(
         &self,
         words: &[OsString],
@@ -111,31 +110,45 @@ impl<'a> SandboxArea<'a> {
             None => sandbox,
         };
         let here = std::env::current_dir().map_err(|e| Error::io("find", Path::new("."), &e))?;
-        let tool = std::env::current_exe()
-            .map_err(|error| Error::system_refused(format!("cannot find this program: {error}")))?;
-        let mut inside = sandbox.start(&tool, words, &here, (Sink::Pipe, Sink::Pipe))?;
-        relay(inside.take_stdout(), inside.take_stderr());
-        let status = match sandbox::supervise(&mut inside, &|| false)? {
-            ProcessEnd::Exited(status) | ProcessEnd::Interrupted(status) => status,
-            ProcessEnd::LimitExceeded(what) => {
-                drop(inside);
-                // The next run starts with room again.
-                remove_tree(&self.folder)?;
-                return Err(
-                    Error::sandbox_ended(format!("the sandbox was ended: {what}"))
-                        .hint("[sandbox] of the configuration sets its limits"),
-                );
-            }
-            ProcessEnd::Cancelled => return Err(Error::interrupted()),
-        };
-        let code = status.code().and_then(|code| u8::try_from(code).ok());
-        code.ok_or_else(|| match status.signal() {
-            Some(signal) => {
-                Error::sandbox_failed(format!("the sandbox was ended by signal {signal}"))
-            }
-            None => Error::sandbox_failed("the sandbox ended unexpectedly"),
-        })
+        let code = run_in_sandbox(&sandbox, words, &here, relay);
+        if code
+            .as_ref()
+            .is_err_and(|error| error.code() == Error::sandbox_ended("").code())
+        {
+            // The next run starts with room again.
+            remove_tree(&self.folder)?;
+        }
+        code
     }
+}
+
+/// Runs this program with the arguments `words` in `sandbox`, in the folder `directory`; returns its exit code. `relay` gets its two
+/// streams, which are pipes: code inside can write to them, and must not reach a terminal.
+pub fn run_in_sandbox(
+    sandbox: &Sandbox,
+    words: &[OsString],
+    directory: &Path,
+    relay: impl FnOnce(Option<ChildStdout>, Option<ChildStderr>),
+) -> Result<u8> {
+    let tool = std::env::current_exe()
+        .map_err(|error| Error::system_refused(format!("cannot find this program: {error}")))?;
+    let mut inside = sandbox.start(&tool, words, directory, (Sink::Pipe, Sink::Pipe))?;
+    relay(inside.take_stdout(), inside.take_stderr());
+    let status = match sandbox::supervise(&mut inside, &|| false)? {
+        ProcessEnd::Exited(status) | ProcessEnd::Interrupted(status) => status,
+        ProcessEnd::LimitExceeded(what) => {
+            return Err(
+                Error::sandbox_ended(format!("the sandbox was ended: {what}"))
+                    .hint("[sandbox] of the configuration sets its limits"),
+            );
+        }
+        ProcessEnd::Cancelled => return Err(Error::interrupted()),
+    };
+    let code = status.code().and_then(|code| u8::try_from(code).ok());
+    code.ok_or_else(|| match status.signal() {
+        Some(signal) => Error::sandbox_failed(format!("the sandbox was ended by signal {signal}")),
+        None => Error::sandbox_failed("the sandbox ended unexpectedly"),
+    })
 }
 
 impl Drop for SandboxArea<'_> {
