@@ -43,6 +43,7 @@ on_every_forge! {
     a_copied_mark_is_no_comment_of_ours
     a_removed_comment_comes_back
     a_lost_answer_makes_no_second_comment
+    a_conflict_with_another_change_passes
     a_list_that_lags_makes_no_second_comment
     of_two_at_the_same_time_one_is_left
     many_at_the_same_time_leave_one
@@ -261,6 +262,18 @@ fn a_lost_answer_makes_no_second_comment(dialect: Dialect) {
         assert_eq!(forge.state().shown_statuses().len(), 1, "{fault:?}");
         assert_eq!(forge.steps(Step::Write), 1, "{fault:?}");
     }
+}
+
+/// GitLab answers so while another job changes the same status.
+fn a_conflict_with_another_change_passes(dialect: Dialect) {
+    let forge = MockForge::of(dialect);
+    forge.opens(7, FIRST);
+    for step in [Step::Write, Step::SetStatus] {
+        forge.fails(step, Fault::Status(409));
+    }
+    post(&forge, FIRST, &[0.01]).unwrap();
+    assert_eq!(forge.ours(7).len(), 1);
+    assert_eq!(forge.state().shown_statuses().len(), 1);
 }
 
 fn a_list_that_lags_makes_no_second_comment(dialect: Dialect) {

@@ -30,7 +30,6 @@ use perfquilt_system::process::quoted;
   perfquilt bundle run.bundle                          the latest experiment
   perfquilt bundle old.bundle mariadb-10.11.18-quick
   perfquilt bundle run run.bundle                      on another machine, which needs no compiler
-  perfquilt bundle run run.bundle --sha256 4f2a…       only if it is this file
 
 A bundle has the servers, what relinks them, workloads, series and observations of a run; no credentials, no environment."
 )]
@@ -55,6 +54,9 @@ enum Command {
 
 /// Arguments of `perfquilt bundle run`.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  perfquilt bundle run run.bundle
+  perfquilt bundle run run.bundle --sha256 4f2a…       only if it is this file")]
 struct RunArguments {
     /// Bundle to measure
     #[arg(value_name = "FILE")]

@@ -1,7 +1,9 @@
 //! A forge's published description of its interface: whether requests and answers are as it says. GitHub's is
 //! tests/fixtures/github/openapi.json, made by ci/github/openapi. Those of GitLab and Forgejo have the operations that
 //! perfquilt uses, written from their references, which mark no field of an answer as required: a field is where every
-//! example has it.
+//! example has it. GitLab also publishes a description: it has the same operations, parameters and fields, but most types
+//! there are `string`, a member's user is a field of it and not among its own, few errors are named, and a status is
+//! answered with 200 where the reference says 201.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;

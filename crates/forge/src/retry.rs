@@ -215,8 +215,9 @@ pub(super) fn decide(
     // `Retry-After: 0`, or a time in the past, must not cause an endless flood of requests.
     let requested = |seconds: u64| Duration::from_secs(seconds).max(least);
     let wait = match (info.status, info.retry_after) {
-        (None, _) | (Some(500..=599), None) => least,
-        (Some(500..=599), Some(seconds)) => requested(seconds),
+        // A conflict passes: somebody else's change to the same object is being carried out.
+        (None, _) | (Some(409 | 500..=599), None) => least,
+        (Some(409 | 500..=599), Some(seconds)) => requested(seconds),
         _ if !limited => return RetryDecision::GiveUp,
         (_, Some(seconds)) => requested(seconds),
         _ => match (info.remaining, info.reset_in) {
@@ -271,6 +272,12 @@ mod tests {
         };
         assert_eq!(after(bad_gateway, 3), seconds(4));
         assert_eq!(after(bad_gateway, 30), seconds(120));
+        let conflict = ResponseInfo {
+            status: Some(409),
+            refusal: Some(Refusal::Other),
+            ..NOTHING
+        };
+        assert_eq!(after(conflict, 1), seconds(1));
         let requested = ResponseInfo {
             retry_after: Some(7),
             ..bad_gateway
