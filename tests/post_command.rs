@@ -89,6 +89,41 @@ fn on_the_command_line() {
 }
 
 #[test]
+fn a_bundle_is_named_with_its_digest() {
+    let digest = "4f".repeat(32);
+    let post = |bundle: String| {
+        let args = [
+            "post",
+            "observations.jsonl",
+            "--dry-run",
+            "--bundle",
+            &bundle,
+        ];
+        Place::new().perfquilt(&args).output().unwrap()
+    };
+    let output = post(format!(
+        "https://example.org/a b/run.bundle#sha256={digest}"
+    ));
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let comment = text(&output.stdout);
+    for line in [
+        "curl -fL -o run.bundle 'https://example.org/a b/run.bundle'".to_owned(),
+        format!("perfquilt bundle run run.bundle --sha256 {digest}"),
+    ] {
+        assert!(comment.lines().any(|of| of == line), "{comment}");
+    }
+    for bundle in [
+        "https://example.org/run.bundle".to_owned(),
+        format!("https://example.org/run.bundle#sha256={}", &digest[1..]),
+        format!("https://example.org/#sha256={digest}"),
+    ] {
+        let output = post(bundle);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(text(&output.stderr).contains("`#sha256=` and 64 digits"));
+    }
+}
+
+#[test]
 fn a_commit_in_capitals_is_the_same() {
     let github = MockForge::start();
     let head = "abcdefabcdefabcdefabcdefabcdefabcdefabcd";

@@ -94,10 +94,7 @@ fn pack(context: &Context, file: &Path, arguments: &Arguments) -> Result<()> {
     let id = find_experiment(&store, arguments.experiment.as_deref())?;
     let (manifest, sha256) = make(&ws, (&store, id), file, context.output.progress())?;
     let of = file.file_name().unwrap_or_default().to_string_lossy();
-    let mut command = format!("perfquilt bundle run {} --sha256 {sha256}", quoted(&of));
-    if let Some(url) = &arguments.url {
-        command = format!("curl -fL -o {} {}\n{command}", quoted(&of), quoted(url));
-    }
+    let command = commands(&of, &sha256, arguments.url.as_deref());
     store.record_bundle(id, &command)?;
     let bytes = std::fs::metadata(file).map_or(0, |found| found.len());
     let name = file.display().to_string();
@@ -113,6 +110,25 @@ fn pack(context: &Context, file: &Path, arguments: &Arguments) -> Result<()> {
             bytes as f64 / 1e6,
         )
     })
+}
+
+/// Returns the commands that get a bundle and measure it.
+fn commands(file: &str, sha256: &str, url: Option<&str>) -> String {
+    let file = quoted(file);
+    let get = url.map_or_else(String::new, |url| {
+        format!("curl -fL -o {file} {}\n", quoted(url))
+    });
+    format!("{get}perfquilt bundle run {file} --sha256 {sha256}")
+}
+
+/// Returns the commands for the bundle at an address that ends with its digest.
+pub(super) fn commands_for(address: &str) -> Result<String, String> {
+    let (url, digest) = address.split_once("#sha256=").unwrap_or_default();
+    let file = url.rsplit('/').next().unwrap_or_default();
+    if file.is_empty() || digest.len() != 64 || !digest.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return Err("expected an address, `#sha256=` and 64 digits".to_owned());
+    }
+    Ok(commands(file, digest, Some(url)))
 }
 
 fn replay(context: &Context, arguments: &RunArguments) -> Result<()> {

@@ -69,6 +69,9 @@ pub struct Arguments {
     /// Address of a page with the whole report, to link to
     #[arg(long, value_name = "URL")]
     link: Option<String>,
+    /// Address of the run's bundle with its digest, to name in the comment
+    #[arg(long, value_name = "URL#sha256=DIGEST", value_parser = super::bundle::commands_for)]
+    bundle: Option<String>,
     /// Address of the forge's API (default: that in the environment, else the public one)
     #[arg(long, value_name = "URL")]
     api_url: Option<String>,
@@ -231,6 +234,9 @@ impl Material {
         };
         if let Some(attribution) = &mut attribution {
             attribution.decide(&decisions(ws.as_ref())?);
+            if let Some(commands) = &arguments.bundle {
+                attribution.bundle = Some(commands.clone());
+            }
         }
         let earlier = match arguments.earlier.as_deref() {
             Some(earlier) => Some(find_attribution(Some(earlier), ws.as_ref())?),
