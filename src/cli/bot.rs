@@ -82,11 +82,11 @@ pub fn run(context: &Context, command: &Command) -> Result<()> {
     }
 }
 
-/// Returns a bot with the pull requests of the service that `open` names and connects to.
-fn bot(
+/// Returns a bot with the pull requests of the service that `open` names and connects to, and what else `open` returns.
+fn bot<T>(
     context: &Context,
-    open: impl FnOnce(&mut Workspace) -> Result<(&'static str, Connector)>,
-) -> Result<Bot> {
+    open: impl FnOnce(&mut Workspace) -> Result<(&'static str, Connector, T)>,
+) -> Result<(Bot, T)> {
     no_core_files();
     let mut workspace = context.workspace()?;
     let config = &workspace.config;
@@ -103,8 +103,8 @@ fn bot(
     let tool = std::env::current_exe()
         .map_err(|error| Error::internal(format!("cannot find this program: {error}")))?;
     let sandbox = perfquilt_bench::sandbox::check_support(&config.sandbox);
-    let (service, connector) = open(&mut workspace)?;
-    Ok(Bot {
+    let (service, connector, opened) = open(&mut workspace)?;
+    let bot = Bot {
         service,
         connector,
         workspace,
@@ -113,7 +113,8 @@ fn bot(
         tool,
         sandbox,
         state: SharedState::default(),
-    })
+    };
+    Ok((bot, opened))
 }
 
 /// Makes the workspace ready for a bot, which is the only one while the returned value lives.
@@ -128,14 +129,12 @@ fn prepare(bot: &Bot, progress: &dyn Progress) -> Result<impl Sized + use<>> {
 
 /// Runs `perfquilt bot mail`.
 fn answer_mail(context: &Context, arguments: &Mail) -> Result<()> {
-    let mut mailbox = None;
-    let bot = bot(context, |workspace| {
-        let opened = Arc::new(Mailbox::open(workspace)?);
-        mailbox = Some(Arc::clone(&opened));
+    let (bot, mailbox) = bot(context, |workspace| {
+        let mailbox = Arc::new(Mailbox::open(workspace)?);
+        let opened = Arc::clone(&mailbox);
         let connector: Connector = Arc::new(move |repository, _| Ok(opened.forge(repository)));
-        Ok(("the mail program", connector))
+        Ok(("the mail program", connector, mailbox))
     })?;
-    let mailbox = mailbox.ok_or_else(|| Error::internal("the bot has no mails"))?;
     let progress = context.output.progress();
     let _workspace_lock = prepare(&bot, progress)?;
     mailbox.load()?;
@@ -160,24 +159,22 @@ fn answer_mail(context: &Context, arguments: &Mail) -> Result<()> {
 /// Runs `perfquilt bot serve`.
 fn serve_forge(context: &Context, arguments: &Serve) -> Result<()> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let mut secret = None;
-    let bot = bot(context, |workspace| {
-        let given = variable("PERFQUILT_WEBHOOK_SECRET").ok_or_else(|| {
+    let (bot, secret) = bot(context, |workspace| {
+        let secret = variable("PERFQUILT_WEBHOOK_SECRET").ok_or_else(|| {
             Error::bot_settings("PERFQUILT_WEBHOOK_SECRET is not set")
                 .hint("`openssl rand -hex 32` makes one; give the forge the same")
         })?;
-        secret = Some(Secret::new(&given));
         let kind = forge_kind(&workspace.config.bot)?;
         let api = kind.api_address(arguments.api_url.as_deref(), &variable)?;
         let credentials = kind.credentials(&variable)?;
         let connector: Connector = Arc::new(move |repository, policy| {
             kind.connect(repository.clone(), &api, credentials.clone(), policy)
         });
-        Ok((kind.title, connector))
+        Ok((kind.title, connector, Secret::new(&secret)))
     })?;
     let service = Service {
         forge: bot.connect(RetryPolicy::hasty())?.into(),
-        secret: secret.ok_or_else(|| Error::internal("the bot has no secret"))?,
+        secret,
         config: bot.workspace.config.clone(),
         configuration: configuration_digest(&bot.workspace)?,
         queue: bot.queue_path(),

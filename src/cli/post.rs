@@ -11,9 +11,7 @@ use super::report::find_experiment;
 use super::report_options::{FailOn, decisions, margin};
 use super::series_as_written::SeriesChoice;
 use perfquilt_config::workspace::Workspace;
-use perfquilt_forge::{
-    Draft, ForgeKind, MAX_COMMENT_BYTES, PostOptions, Repository, RetryPolicy, Target,
-};
+use perfquilt_forge::{Draft, ForgeKind, MAX_COMMENT_BYTES, PostOptions, Repository, Target};
 use perfquilt_judge::attribution::Attribution;
 use perfquilt_judge::bisect;
 use perfquilt_measure::run::measured_as_it_is;
@@ -136,9 +134,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         Error::arguments("no repository is given")
             .hint("name it with `--repo OWNER/NAME`; in a workflow, a variable has it")
     })?;
-    let api = kind.api_address(arguments.api_url.as_deref(), &variable)?;
-    let credentials = kind.credentials(&variable)?;
-    let forge = kind.connect(repository, &api, credentials, RetryPolicy::default())?;
+    let forge = kind.open(repository, arguments.api_url.as_deref(), &variable)?;
     let found = forge.find(&target)?;
     let progress = context.output.progress();
     if !found.open {

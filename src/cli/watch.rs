@@ -1,12 +1,12 @@
 //! `perfquilt watch`: reports what changes upstream for the patches of a series.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Args;
 
 use super::Context;
 use perfquilt_config::workspace::Workspace;
-use perfquilt_forge::{Forge, RetryPolicy, post_once};
+use perfquilt_forge::{Forge, post_once};
 use perfquilt_judge::bisect::{DEFAULT_ERROR, DEFAULT_SIZE, Direction};
 use perfquilt_measure::run::request::BisectRequest;
 use perfquilt_measure::run::watch::{WatchOptions, look};
@@ -15,10 +15,7 @@ use perfquilt_model::watch::StateChange;
 use perfquilt_report::watch::document;
 use perfquilt_system::files::write_file;
 use perfquilt_system::locks;
-use perfquilt_system::process::check_interrupted;
-
-/// Time between two looks at whether a signal asks to stop.
-const PAUSE: Duration = Duration::from_millis(200);
+use perfquilt_system::process;
 
 /// Arguments of `perfquilt watch`.
 #[derive(Debug, Args)]
@@ -53,11 +50,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
             Err(error) => context.output.error(&error),
             Ok(()) => {}
         }
-        let next = Instant::now() + Duration::from_secs(ws.config.watch.seconds.into());
-        while Instant::now() < next {
-            check_interrupted()?;
-            std::thread::sleep(PAUSE);
-        }
+        process::sleep(Duration::from_secs(ws.config.watch.seconds.into()))?;
     }
 }
 
@@ -155,11 +148,8 @@ fn forge(ws: &Workspace) -> Result<Option<Box<dyn Forge>>> {
     }
     let variable = |name: &str| std::env::var(name).ok();
     let kind = super::bot::forge_kind(&ws.config.bot)?;
-    let api = kind.api_address(None, &variable)?;
     let repository = ws.config.bot.repository.parse()?;
-    let credentials = kind.credentials(&variable)?;
-    let forge = kind.connect(repository, &api, credentials, RetryPolicy::default())?;
-    Ok(Some(forge))
+    kind.open(repository, None, &variable).map(Some)
 }
 
 /// Writes the report on a change, unless there is one. Returns whether it wrote one; the JSON document is written last, so

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::paths::BotPaths;
 use perfquilt_config::workspace::Workspace;
@@ -97,11 +97,7 @@ pub(super) fn persistently<T>(
                     is_reported = true;
                     progress.warn(&format!("{error}; the bot retries until it succeeds"));
                 }
-                let until = Instant::now() + RETRY_INTERVAL;
-                while Instant::now() < until {
-                    process::check_interrupted()?;
-                    std::thread::sleep(POLL_INTERVAL);
-                }
+                process::sleep(RETRY_INTERVAL)?;
             }
             done => return done,
         }

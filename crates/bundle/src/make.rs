@@ -24,7 +24,7 @@ use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{ExperimentHeader, ObservationFile};
 use perfquilt_model::progress::Progress;
 use perfquilt_rebase::PointTrees;
-use perfquilt_results::{analyse, outcome};
+use perfquilt_results::analyse;
 use perfquilt_series::series::SeriesLocation;
 use perfquilt_store::{ExperimentId, Store};
 use perfquilt_system::{digest, files};
@@ -60,7 +60,10 @@ pub fn make(
     let observed = store.observed(id, header)?;
     let mut bundle = Bundle {
         ws,
-        manifest: Manifest::new(&header.experiment, outcome::workspace_commit(ws)),
+        manifest: Manifest::new(
+            &header.experiment,
+            header.commit.clone().unwrap_or_default(),
+        ),
         contents: BTreeMap::new(),
     };
     bundle.add_servers(header, &observed, progress)?;

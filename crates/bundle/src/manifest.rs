@@ -29,7 +29,7 @@ pub struct Manifest {
     pub perfquilt: String,
     /// The run.
     pub experiment: String,
-    /// The commit of the workspace; empty if unknown.
+    /// The commit of the workspace that was measured; empty if unknown.
     pub commit: String,
     /// The digest of the series.
     pub series: String,

@@ -72,6 +72,22 @@ impl ForgeKind {
         Ok(address)
     }
 
+    /// Connects to `repository` at the API `given`, else that of the environment, with the environment's credentials. Sends
+    /// nothing yet.
+    ///
+    /// # Errors
+    /// Those of [`api_address`](Self::api_address), and missing credentials.
+    pub fn open(
+        &self,
+        repository: Repository,
+        given: Option<&str>,
+        variable: Variable<'_>,
+    ) -> Result<Box<dyn Forge>> {
+        let api = self.api_address(given, variable)?;
+        let credentials = self.credentials(variable)?;
+        self.connect(repository, &api, credentials, RetryPolicy::default())
+    }
+
     /// Connects to `repository` at the API `api`. Sends nothing yet.
     pub fn connect(
         &self,

@@ -13,7 +13,7 @@ use super::document::{
     paragraph, soft, table, title,
 };
 use super::number;
-use super::text::clean;
+use super::text::{clean, short_commit};
 use super::view::effect_on;
 use perfquilt_judge::attribution::{Attribution, Effect, EffectKind, SUITE, Verdict};
 use perfquilt_judge::stats::{Estimate, change_points, speed};
@@ -271,8 +271,8 @@ impl HistoryPoint {
             .map_or_else(String::new, |(last, first)| {
                 format!(
                     ", between the commits {} and {}",
-                    commit_text(last),
-                    commit_text(first)
+                    literal(short_commit(last)),
+                    literal(short_commit(first))
                 )
             });
         Some(format!(
@@ -395,11 +395,6 @@ impl History {
         let inks = inks.into_iter().chain(std::iter::repeat(Ink::Fourth));
         found.into_iter().zip(inks).collect()
     }
-}
-
-/// Returns a commit's id for a reader.
-fn commit_text(commit: &str) -> String {
-    literal(commit.get(..12).unwrap_or(commit))
 }
 
 /// Returns the number of an experiment.

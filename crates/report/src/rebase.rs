@@ -7,7 +7,7 @@ use super::document::{
     paragraph, soft, table,
 };
 use super::escape::shell;
-use super::text::clean;
+use super::text::{clean, short_commit};
 use super::{number, server_tests};
 use perfquilt_model::counted::counted;
 use perfquilt_model::observation::Meter;
@@ -455,8 +455,7 @@ fn decision(decision: &Decision) -> Vec<Node> {
 fn written(written: &Written) -> Vec<Node> {
     let place = match (&written.branch, &written.commit, &written.folder) {
         (Some(branch), Some(commit), _) => {
-            let short = commit.get(..12).unwrap_or(commit);
-            format!("branch {} ({})", name(branch), name(short))
+            format!("branch {} ({})", name(branch), name(short_commit(commit)))
         }
         (_, _, folder) => name(folder.as_deref().unwrap_or_default()),
     };

@@ -115,6 +115,11 @@ pub fn wrap(text: &str, room: usize) -> Vec<String> {
     lines
 }
 
+/// Returns as much of a commit's id as a reader needs.
+pub(super) fn short_commit(id: &str) -> &str {
+    id.char_indices().nth(12).map_or(id, |(end, _)| &id[..end])
+}
+
 /// Breaks the lines of `text`, at blanks where there are any, so that none has more than `room` columns.
 pub(super) fn fold(text: &str, room: usize) -> String {
     let mut folded = String::new();

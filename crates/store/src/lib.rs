@@ -182,10 +182,7 @@ impl Store {
                     header.started = old.started;
                     header.bundle = old.bundle;
                     header.check().map_err(Error::store_damaged)?;
-                    self.database.execute(
-                        "UPDATE experiments SET header = ?2 WHERE id = ?1",
-                        params![id, json("the header", &header)?],
-                    )?;
+                    self.set_header(ExperimentId(id), &header)?;
                     id
                 }
                 None => {
@@ -215,8 +212,12 @@ impl Store {
             bundle: Some(command.to_owned()),
             ..self.header(id)?
         };
+        self.set_header(id, &header)
+    }
+
+    fn set_header(&self, id: ExperimentId, header: &ExperimentHeader) -> Result<()> {
         let sql = "UPDATE experiments SET header = ?2 WHERE id = ?1";
-        let values = params![id.0, json("the header", &header)?];
+        let values = params![id.0, json("the header", header)?];
         self.database.execute(sql, values).map(drop)
     }
 

@@ -10,9 +10,9 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::bot::{Bot, BotThread, POLL_INTERVAL, catch_panics, in_one_line};
+use super::bot::{Bot, BotThread, catch_panics, in_one_line};
 use super::command::Command;
 use super::fetch;
 use super::paths::BotPaths;
@@ -233,9 +233,8 @@ impl Bot {
                 Err(error) => progress.warn(&in_one_line(&error)),
                 Ok(_) => {}
             }
-            let until = Instant::now() + pause;
-            while Instant::now() < until && !process::interrupted() {
-                std::thread::sleep(POLL_INTERVAL);
+            if process::sleep(pause).is_err() {
+                break;
             }
         }
         Ok(())

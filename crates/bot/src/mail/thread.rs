@@ -186,10 +186,8 @@ impl MailGroup {
     pub(super) fn is_version_of(&self, other: &MailGroup) -> bool {
         let (first, theirs) = (self.first(), other.first());
         let replies_to = |one: &MailGroup, other: &MailGroup| {
-            let references = one.letters.iter().flat_map(|it| &it.references);
-            references
-                .into_iter()
-                .any(|id| other.letters.iter().any(|it| it.id == *id))
+            let mut references = one.letters.iter().flat_map(|it| &it.references);
+            references.any(|id| other.letters.iter().any(|it| it.id == *id))
         };
         (&first.from, first.allowed) == (&theirs.from, theirs.allowed)
             && (first.title == theirs.title || replies_to(self, other) || replies_to(other, self))

@@ -40,7 +40,7 @@ pub struct WatchOptions<'a> {
     pub recipe: Option<&'a str>,
     /// Whether to run the server's own tests.
     pub test: bool,
-    /// What to measure: one request a workload.
+    /// What to measure: one request a workload, all with the same preset.
     pub measure: &'a [BisectRequest],
 }
 
@@ -82,8 +82,11 @@ pub fn look(
     }
     look.remember("checked")?;
     let range = look.since("measured")?;
-    for request in options.measure.iter().filter(|_| range.len() > 1) {
-        look.speed(&range, request)?;
+    if let Some(first) = options.measure.first().filter(|_| range.len() > 1) {
+        let kept = look.kept(&range, &first.preset.recipe)?;
+        for request in options.measure {
+            look.speed(&range, &kept, request)?;
+        }
     }
     look.remember("measured")
 }
@@ -327,16 +330,12 @@ impl Look<'_> {
         Ok(rebased.report.patches.iter().map(faults_of).collect())
     }
 
-    /// Emits the commits that make a workload slower, with the patches that apply and build at both ends on top.
-    fn speed(&self, range: &[Commit], request: &BisectRequest) -> Result<()> {
-        let search = |series: Series, range: &[Commit]| {
-            let states = CommitRevisions::of(self.ws, self.from, series, range.to_vec());
-            bisect(self.ws, &states, request, self.progress).map_err(unbuilt)
-        };
+    /// Returns the series of the patches that apply and build at both ends.
+    fn kept(&self, range: &[Commit], recipe: &str) -> Result<Series> {
         let mut kept = vec![true; self.series.patches().len()];
         for end in [&range[0], &range[range.len() - 1]] {
             let fits = self.followed.fits(&self.release_of(end))?;
-            let built = self.built(end, &request.preset.recipe, false);
+            let built = self.built(end, recipe, false);
             for (index, faults) in built.map_err(unbuilt)?.into_iter().enumerate() {
                 kept[index] &= matches!(fits[index].0, Fit::Applies | Fit::Upstream)
                     && !faults.contains(&ChangeKind::BuildFails);
@@ -348,7 +347,15 @@ impl Look<'_> {
             .map(|(patch, _)| (format!("{}\n", patch.name), patch.clone()))
             .unzip();
         let file = SeriesFile::parse(names.concat().as_bytes(), "series").0;
-        let series = Series::assemble(file, patches);
+        Ok(Series::assemble(file, patches))
+    }
+
+    /// Emits the commits that make a workload slower, with the patches of `series` on top.
+    fn speed(&self, range: &[Commit], series: &Series, request: &BisectRequest) -> Result<()> {
+        let search = |series: Series, range: &[Commit]| {
+            let states = CommitRevisions::of(self.ws, self.from, series, range.to_vec());
+            bisect(self.ws, &states, request, self.progress).map_err(unbuilt)
+        };
         let found = search(series.clone(), range)?.outcome;
         match found.conclusion {
             Conclusion::Found => {}

@@ -12,7 +12,7 @@ use crate::escape::address;
 use crate::nouns::point_name;
 use crate::number;
 use crate::report::{self, Content, EffectRows, Form};
-use crate::text::capital;
+use crate::text::{capital, short_commit};
 use crate::view::{EffectRow, Label, SeparateEffects, View};
 use perfquilt_judge::attribution::{Attribution, SUITE};
 use perfquilt_model::error::Kind;
@@ -28,8 +28,6 @@ const INTERRUPTED: &str =
 /// What figures of untrusted code mean: it runs beside what measures it.
 const UNAPPROVED: &str =
     "Measured from code that nobody has approved: it could have influenced its own figures.";
-/// Digits of a commit's id that are shown.
-const SHORT_ID: usize = 12;
 
 /// Returns the sections in the order of the comment; their ranks are the order of removal. Sections that need measured
 /// effects are empty without a view.
@@ -220,10 +218,7 @@ fn earlier_total(before: &Attribution, view: &View<'_>) -> Option<String> {
 }
 
 fn commit(id: &str) -> String {
-    match id.char_indices().nth(SHORT_ID) {
-        Some((end, _)) => name(&id[..end]),
-        None => name(id),
-    }
+    name(short_commit(id))
 }
 
 /// Renders the main table: one row per patch, with the effect without it beside the one in order if both are known.

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::conditions;
-use crate::document::{Node, Text, heading, list, name, paragraph};
+use crate::document::{Node, Text, heading, list, literal, name, paragraph};
 use crate::number;
+use crate::text::short_commit;
 use perfquilt_judge::attribution::{Attribution, Provenance};
 use perfquilt_judge::stats::{Level, level_changes, speed};
 use perfquilt_model::counted::counted;
@@ -56,8 +57,10 @@ impl Place {
     }
 
     fn text(&self) -> String {
-        let commit = self.commit.as_deref().map(super::commit_text);
-        let commit = commit.map_or_else(String::new, |commit| format!(", commit {commit}"));
+        let commit = self.commit.as_deref();
+        let commit = commit.map_or_else(String::new, |commit| {
+            format!(", commit {}", literal(short_commit(commit)))
+        });
         format!(
             "{} ({}{commit})",
             name(&self.experiment),

@@ -36,7 +36,7 @@ pub use scheduling::cpu_set;
 pub use scheduling::{may_set_real_time, processor_time, set_real_time};
 pub use signals::{
     check_interrupted, check_interrupted_soon, end_at_first_signal, install_signal_handlers,
-    interrupt, interrupted,
+    interrupt, interrupted, sleep,
 };
 pub use terminal::is_in_foreground;
 pub use unstartable::foreign_machine;

@@ -67,6 +67,17 @@ pub fn check_interrupted() -> Result<()> {
     }
 }
 
+/// Sleeps for `duration`, or until a signal asks this program to stop, which is an error.
+pub fn sleep(duration: Duration) -> Result<()> {
+    const STEP: Duration = Duration::from_millis(200);
+    let until = Instant::now() + duration;
+    while Instant::now() < until {
+        check_interrupted()?;
+        std::thread::sleep(STEP);
+    }
+    Ok(())
+}
+
 /// Returns the error of [`check_interrupted`] after a failure that the same signal may have caused: a queueing system
 /// signals all processes of a job at once, and a child may end before this process has its signal. Waits up to one
 /// second for it.
