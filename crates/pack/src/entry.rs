@@ -87,7 +87,7 @@ impl EntryEncoder {
 }
 
 impl PackEntry {
-    fn new(id: ObjectId, base: Option<ObjectId>, bytes: Vec<u8>) -> Self {
+    pub(crate) fn new(id: ObjectId, base: Option<ObjectId>, bytes: Vec<u8>) -> Self {
         let mut crc = Crc::new();
         crc.update(&bytes);
         let crc = crc.sum();

@@ -5,13 +5,14 @@
 //! The reader inflates into the buffer that callers get, and relies on zlib's checksum, as git does. It knows what
 //! imports write: whole objects in packs of version 2. Callers read everything else through libgit2.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use flate2::{Decompress, FlushDecompress, Status};
 
+use super::entry::PackEntry;
 use super::object::{ObjectId, ObjectKind};
 
 /// Size of the largest object that is read, in bytes.
@@ -38,6 +39,8 @@ struct Pack {
     index: File,
     /// Number of objects whose name begins with a byte up to this one.
     counts: Vec<u32>,
+    /// Where entries begin, sorted, with the end of the last one.
+    bounds: OnceCell<Vec<u64>>,
 }
 
 /// Buffers that the next object reuses.
@@ -71,8 +74,18 @@ impl PackReader {
     pub fn read(&self, id: &ObjectId) -> Option<(ObjectKind, Vec<u8>)> {
         let scratch = &mut *self.scratch.try_borrow_mut().ok()?;
         self.packs.iter().find_map(|pack| {
-            let offset = pack.offset(id, &mut scratch.names)?;
-            pack.entry(offset, scratch)
+            let number = pack.number(id, &mut scratch.names)?;
+            pack.entry(pack.offset(number)?, scratch)
+        })
+    }
+
+    /// Returns the compressed entry of an object as it is in a pack; `None` if no pack has it, whole and undamaged. Copying
+    /// it costs much less than compressing the object again.
+    pub fn compressed(&self, id: &ObjectId) -> Option<PackEntry> {
+        let scratch = &mut *self.scratch.try_borrow_mut().ok()?;
+        self.packs.iter().find_map(|pack| {
+            let number = pack.number(id, &mut scratch.names)?;
+            pack.compressed(*id, number)
         })
     }
 }
@@ -91,11 +104,17 @@ impl Pack {
                 .iter()
                 .map(|count| u32::from_be_bytes(*count))
                 .collect(),
+            bounds: OnceCell::new(),
         })
     }
 
-    /// Returns where an object begins; `None` if it is not in the pack.
-    fn offset(&self, id: &ObjectId, names: &mut Vec<u8>) -> Option<u64> {
+    /// Returns the number of objects.
+    fn len(&self) -> u64 {
+        self.counts.last().copied().unwrap_or_default().into()
+    }
+
+    /// Returns the number of an object in the order of names; `None` if it is not in the pack.
+    fn number(&self, id: &ObjectId, names: &mut Vec<u8>) -> Option<u64> {
         let first = usize::from(id[0]);
         let before = first.checked_sub(1).map_or(0, |at| self.counts[at]);
         let count = self.counts[first].checked_sub(before)?;
@@ -103,22 +122,58 @@ impl Pack {
         let start = NAMES + u64::from(before) * id.len() as u64;
         self.index.read_exact_at(names, start).ok()?;
         let (names, _) = names.as_chunks::<20>();
-        let number = u64::from(before) + names.binary_search(id).ok()? as u64;
-        // Names and checksums come first; a large offset is in a table after the small ones.
-        let all = u64::from(*self.counts.last()?);
-        let offsets = NAMES + all * (id.len() as u64 + 4);
+        Some(u64::from(before) + names.binary_search(id).ok()? as u64)
+    }
+
+    /// Returns the number in place `number` of the index's table of checksums (0) or small offsets (1).
+    fn small(&self, table: u64, number: u64) -> Option<u32> {
         let mut small = [0; 4];
-        self.index
-            .read_exact_at(&mut small, offsets + number * 4)
-            .ok()?;
-        let small = u32::from_be_bytes(small);
+        let at = NAMES + self.len() * (20 + 4 * table) + number * 4;
+        self.index.read_exact_at(&mut small, at).ok()?;
+        Some(u32::from_be_bytes(small))
+    }
+
+    /// Returns where an object begins.
+    fn offset(&self, number: u64) -> Option<u64> {
+        let small = self.small(1, number)?;
         if small >> 31 == 0 {
             return Some(u64::from(small));
         }
         let mut large = [0; 8];
-        let at = offsets + all * 4 + u64::from(small & 0x7fff_ffff) * 8;
+        let at = NAMES + self.len() * 28 + u64::from(small & 0x7fff_ffff) * 8;
         self.index.read_exact_at(&mut large, at).ok()?;
         Some(u64::from_be_bytes(large))
+    }
+
+    /// Returns where entries begin, sorted, with the end of the last one; `None` for packs of 2 GiB and more.
+    fn read_bounds(&self) -> Option<Vec<u64>> {
+        let mut table = vec![0; self.len() as usize * 4];
+        self.index
+            .read_exact_at(&mut table, NAMES + self.len() * 24)
+            .ok()?;
+        let (offsets, _) = table.as_chunks::<4>();
+        let offsets = offsets
+            .iter()
+            .map(|bytes| u32::from_be_bytes(*bytes).into());
+        // The pack ends with its checksum.
+        let end = self.file.metadata().ok()?.len().checked_sub(20)?;
+        let mut bounds: Vec<u64> = offsets.chain([end]).collect();
+        bounds.sort_unstable();
+        (*bounds.last()? == end && end >> 31 == 0).then_some(bounds)
+    }
+
+    /// Reads the compressed entry of the whole object with that number, whose checksum must be the index's.
+    fn compressed(&self, id: ObjectId, number: u64) -> Option<PackEntry> {
+        if self.bounds.get().is_none() {
+            self.bounds.set(self.read_bounds()?).ok()?;
+        }
+        let (bounds, offset) = (self.bounds.get()?, self.offset(number)?);
+        let end = bounds.get(bounds.binary_search(&offset).ok()? + 1)?;
+        let mut bytes = vec![0; usize::try_from(end - offset).ok()?];
+        self.file.read_exact_at(&mut bytes, offset).ok()?;
+        header(&bytes)?;
+        let entry = PackEntry::new(id, None, bytes);
+        (entry.crc == self.small(0, number)?).then_some(entry)
     }
 
     /// Reads the whole object at `offset`.

@@ -89,9 +89,20 @@ impl Repository {
         }
         assert!(read == expected, "git reads other contents");
         let reader = PackReader::open(&store.join("objects/pack"));
+        let copies = store.join("copies");
+        let mut copy = PackWriter::new(&copies).unwrap();
         for (id, object) in &self.objects {
             // Deltas are left to libgit2.
-            assert!(reader.read(id).is_none_or(|found| found == *object));
+            let found = reader.read(id);
+            assert!(found.as_ref().is_none_or(|found| found == object));
+            let entry = reader.compressed(id);
+            assert_eq!(entry.is_some(), found.is_some());
+            entry.iter().for_each(|entry| copy.add(entry).unwrap());
+        }
+        copy.finish().unwrap();
+        let copied = PackReader::open(&copies);
+        for id in self.objects.keys() {
+            assert_eq!(copied.read(id), reader.read(id));
         }
     }
 }
@@ -373,6 +384,8 @@ fn whole_objects_are_read_and_damaged_or_other_ones_are_not() {
         for (id, content) in ids.iter().zip(&contents) {
             assert!(reader.read(id).is_none_or(|(_, data)| data == *content));
         }
+        let undamaged = ids.iter().filter(|id| reader.compressed(id).is_some());
+        assert_eq!(undamaged.count(), ids.len() - 1);
     }
     std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
     assert!(ids.iter().any(|id| reader.read(id).is_none()));

@@ -189,6 +189,7 @@ fn apply_on(
             }
         }
         drop(sender);
+        drop(tree);
         let committed = committer
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;

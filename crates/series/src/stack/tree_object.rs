@@ -22,8 +22,8 @@ pub struct TreeObject {
     oid: Oid,
     /// The current content.
     bytes: Vec<u8>,
-    /// The offset of each entry.
-    starts: Vec<usize>,
+    /// The offsets of each entry.
+    entries: Vec<EntryOffsets>,
     /// The content as last written, if it has changed since.
     before: Option<Vec<u8>>,
     folders: BTreeMap<Vec<u8>, TreeObject>,
@@ -42,18 +42,18 @@ impl TreeObject {
         let mut folder = TreeObject {
             oid,
             bytes,
-            starts: Vec::new(),
+            entries: Vec::new(),
             before: None,
             folders: BTreeMap::new(),
             touched: BTreeSet::new(),
         };
         let mut at = 0;
         while at < folder.bytes.len() {
-            folder.starts.push(at);
-            let end = entry(&folder.bytes, at).map(|entry| entry.object + OID_LENGTH);
-            at = end
-                .filter(|&end| end <= folder.bytes.len())
+            let entry = EntryOffsets::parse(&folder.bytes, at)
+                .filter(|entry| entry.end() <= folder.bytes.len())
                 .ok_or_else(|| Error::internal(format!("tree {oid} is malformed")))?;
+            at = entry.end();
+            folder.entries.push(entry);
         }
         Ok(folder)
     }
@@ -76,7 +76,7 @@ impl TreeObject {
             [name, rest @ ..] => {
                 let folder = self.below(objects, name)?;
                 folder.remove(objects, rest)?;
-                if folder.starts.is_empty() && folder.folders.is_empty() {
+                if folder.entries.is_empty() && folder.folders.is_empty() {
                     self.folders.remove(*name);
                     self.touched.remove(*name);
                     self.take(name, true);
@@ -128,7 +128,7 @@ impl TreeObject {
         let Some(before) = self.before.take() else {
             return Ok(self.oid);
         };
-        self.oid = if self.starts.is_empty() {
+        self.oid = if self.entries.is_empty() {
             // Only the root can be empty here, and git knows the empty tree without storing it.
             writer.write(ObjectType::Tree, &self.bytes)?
         } else {
@@ -159,33 +159,29 @@ impl TreeObject {
 
     /// Finds the index of an entry; the error is the index where it would be inserted.
     fn find(&self, name: &[u8], folder: bool) -> std::result::Result<usize, usize> {
-        self.starts.binary_search_by(|&start| {
-            entry(&self.bytes, start).map_or(Ordering::Less, |entry| {
-                let key = (entry.name(&self.bytes), entry.is_folder(&self.bytes));
-                compare(key, (name, folder))
-            })
+        self.entries.binary_search_by(|entry| {
+            let key = (entry.name(&self.bytes), entry.is_folder(&self.bytes));
+            compare(key, (name, folder))
         })
     }
 
     fn mode(&self, number: usize) -> Option<u32> {
-        let entry = entry(&self.bytes, *self.starts.get(number)?)?;
-        let text = std::str::from_utf8(&self.bytes[entry.start..entry.space]).ok()?;
+        let text = std::str::from_utf8(self.entries.get(number)?.mode(&self.bytes)).ok()?;
         Some(canonical_mode(u32::from_str_radix(text, 8).ok()?))
     }
 
     fn object(&self, number: usize) -> Option<Oid> {
-        let at = entry(&self.bytes, *self.starts.get(number)?)?.object;
-        Oid::from_bytes(self.bytes.get(at..at + OID_LENGTH)?).ok()
+        let entry = self.entries.get(number)?;
+        Oid::from_bytes(&self.bytes[entry.object..entry.end()]).ok()
     }
 
     fn put(&mut self, name: &[u8], mode: u32, oid: Oid) {
         let mode_text = format!("{mode:o}");
         let found = self.find(name, mode == MODE_TREE);
         if let Ok(number) = found
-            && let Some(entry) = entry(&self.bytes, self.starts[number])
-            && &self.bytes[entry.start..entry.space] == mode_text.as_bytes()
+            && self.entries[number].mode(&self.bytes) == mode_text.as_bytes()
         {
-            let place = entry.object..entry.object + OID_LENGTH;
+            let place = self.entries[number].object..self.entries[number].end();
             if &self.bytes[place.clone()] != oid.as_bytes() {
                 self.remember();
                 self.bytes[place].copy_from_slice(oid.as_bytes());
@@ -197,18 +193,22 @@ impl TreeObject {
         }
         self.remember();
         let number = found.unwrap_or_else(|number| number);
-        let mut new = mode_text.into_bytes();
-        new.push(b' ');
-        new.extend_from_slice(name);
-        new.push(0);
-        new.extend_from_slice(oid.as_bytes());
-        let start = self.starts.get(number).copied().unwrap_or(self.bytes.len());
-        let length = new.len();
-        self.bytes.splice(start..start, new);
-        self.starts[number..]
-            .iter_mut()
-            .for_each(|at| *at += length);
-        self.starts.insert(number, start);
+        let start = self
+            .entries
+            .get(number)
+            .map_or(self.bytes.len(), |entry| entry.start);
+        let space = start + mode_text.len();
+        let new = EntryOffsets {
+            start,
+            space,
+            object: space + name.len() + 2,
+        };
+        let text = [mode_text.as_bytes(), b" ", name, &[0], oid.as_bytes()].concat();
+        self.bytes.splice(start..start, text);
+        for later in &mut self.entries[number..] {
+            *later = later.moved(start, new.end());
+        }
+        self.entries.insert(number, new);
     }
 
     fn take(&mut self, name: &[u8], folder: bool) {
@@ -216,12 +216,11 @@ impl TreeObject {
             return;
         };
         self.remember();
-        let start = self.starts.remove(number);
-        let end = self.starts.get(number).copied().unwrap_or(self.bytes.len());
-        self.bytes.drain(start..end);
-        self.starts[number..]
-            .iter_mut()
-            .for_each(|at| *at -= end - start);
+        let old = self.entries.remove(number);
+        self.bytes.drain(old.start..old.end());
+        for later in &mut self.entries[number..] {
+            *later = later.moved(old.end(), old.start);
+        }
     }
 
     fn remember(&mut self) {
@@ -245,26 +244,44 @@ struct EntryOffsets {
 }
 
 impl EntryOffsets {
+    /// Finds the parts of the entry that begins at `start`.
+    fn parse(bytes: &[u8], start: usize) -> Option<Self> {
+        let rest = bytes.get(start..)?;
+        // Modes have five or six digits.
+        let space = rest.iter().take(8).position(|&b| b == b' ')?;
+        let nul = memchr::memchr(0, &rest[space..])?;
+        Some(EntryOffsets {
+            start,
+            space: start + space,
+            object: start + space + nul + 1,
+        })
+    }
+
+    fn mode<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        &bytes[self.start..self.space]
+    }
+
     fn name<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
         &bytes[self.space + 1..self.object - 1]
     }
 
+    fn end(&self) -> usize {
+        self.object + OID_LENGTH
+    }
+
     fn is_folder(&self, bytes: &[u8]) -> bool {
         // Some programs write a leading zero.
-        matches!(&bytes[self.start..self.space], b"40000" | b"040000")
+        matches!(self.mode(bytes), b"40000" | b"040000")
     }
-}
 
-fn entry(bytes: &[u8], start: usize) -> Option<EntryOffsets> {
-    let rest = bytes.get(start..)?;
-    // Modes have five or six digits.
-    let space = rest.iter().take(8).position(|&b| b == b' ')?;
-    let nul = memchr::memchr(0, &rest[space..])?;
-    Some(EntryOffsets {
-        start,
-        space: start + space,
-        object: start + space + nul + 1,
-    })
+    /// Returns the offsets after the byte at `from` has come to `to`.
+    fn moved(&self, from: usize, to: usize) -> Self {
+        EntryOffsets {
+            start: self.start + to - from,
+            space: self.space + to - from,
+            object: self.object + to - from,
+        }
+    }
 }
 
 /// Compares two names in git's order, as if those of folders ended in a slash.

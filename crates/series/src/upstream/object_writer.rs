@@ -177,6 +177,11 @@ impl<'a> ObjectWriter<'a> {
         if pack.depth(&id).is_some() {
             return Ok(());
         }
+        if pack.depth(&base).is_none()
+            && let Some(entry) = self.store.packs().compressed(&base)
+        {
+            pack.add(&entry)?;
+        }
         if pack.depth(&base).is_some_and(|depth| depth < CHAIN_LIMIT) {
             let delta = delta();
             if delta.len() < data.len() / 2 {

@@ -55,7 +55,6 @@ pub struct Objects {
     path: PathBuf,
     /// The objects of the store that its commits build on.
     below: Option<PathBuf>,
-    /// The packs that were there at the first read.
     packs: OnceCell<PackReader>,
     memory: RefCell<ObjectMemory>,
 }
@@ -194,11 +193,14 @@ impl Objects {
         Ok(data)
     }
 
+    /// Returns the packs that were there at the first read.
+    pub(super) fn packs(&self) -> &PackReader {
+        self.packs
+            .get_or_init(|| PackReader::open(&self.pack_folder()))
+    }
+
     fn read_stored(&self, oid: Oid, kind: ObjectType) -> Result<Vec<u8>> {
-        let packs = self
-            .packs
-            .get_or_init(|| PackReader::open(&self.pack_folder()));
-        if let Some((found, data)) = packs.read(&object_id(oid))
+        if let Some((found, data)) = self.packs().read(&object_id(oid))
             && found == object_kind(kind)
         {
             return Ok(data);
