@@ -16,8 +16,6 @@ pub struct FunctionCost {
     pub name: String,
     /// Instructions executed.
     pub instructions: u64,
-    /// Misses of the simulated first-level instruction cache.
-    pub l1i_misses: u64,
 }
 
 /// A place in the code: an address inside an object file.
@@ -57,8 +55,6 @@ pub struct CallGraph {
     pub functions: Vec<String>,
     /// Own instructions by function (an index into `functions`) and position.
     pub own: BTreeMap<(usize, Site), u64>,
-    /// Own misses by function, of those that have some.
-    pub misses: BTreeMap<usize, u64>,
     /// Calls by caller, position of the call, and callee.
     pub calls: BTreeMap<(usize, Site, usize), Calls>,
 }
@@ -97,19 +93,15 @@ impl CallGraph {
 
     /// Returns the own costs of the functions that have some, highest first.
     pub fn own_costs(&self) -> Vec<FunctionCost> {
-        let mut by_function: BTreeMap<usize, (u64, u64)> = BTreeMap::new();
+        let mut by_function: BTreeMap<usize, u64> = BTreeMap::new();
         for (&(function, _), cost) in &self.own {
-            by_function.entry(function).or_default().0 += cost;
-        }
-        for (&function, misses) in &self.misses {
-            by_function.entry(function).or_default().1 += misses;
+            *by_function.entry(function).or_default() += cost;
         }
         let each = by_function.into_iter();
         let mut costs: Vec<FunctionCost> = each
-            .map(|(function, (instructions, l1i_misses))| FunctionCost {
+            .map(|(function, instructions)| FunctionCost {
                 name: self.functions[function].clone(),
                 instructions,
-                l1i_misses,
             })
             .collect();
         // Order equal costs by name, so that the order is deterministic.
@@ -136,9 +128,6 @@ impl CallGraph {
             for (&(function, site), cost) in &graph.own {
                 let key = (functions[function], moved(site));
                 *total.own.entry(key).or_default() += cost;
-            }
-            for (&function, misses) in &graph.misses {
-                *total.misses.entry(functions[function]).or_default() += misses;
             }
             for (&(caller, site, callee), calls) in &graph.calls {
                 let key = (functions[caller], moved(site), functions[callee]);
@@ -225,7 +214,6 @@ struct Parser {
     address: u64,
     line: u64,
     own: HashMap<(usize, Site), u64>,
-    misses: BTreeMap<usize, u64>,
     edges: HashMap<(usize, Site, usize), Calls>,
     totals: Option<(u64, u64)>,
 }
@@ -304,7 +292,7 @@ impl Parser {
         if self.has_line {
             self.line = position(words.next()?, self.line)?;
         }
-        let (cost, misses) = self.costs(words)?;
+        let (cost, _) = self.costs(words)?;
         let function = self.function?;
         // Before the first file or object line they are unknown.
         if self.names.objects.names.is_empty() {
@@ -329,9 +317,6 @@ impl Parser {
             return Some(());
         }
         *self.own.entry((function, site)).or_default() += cost;
-        if misses > 0 {
-            *self.misses.entry(function).or_default() += misses;
-        }
         Some(())
     }
 
@@ -345,7 +330,6 @@ impl Parser {
             files: self.names.files.names,
             functions: self.names.functions.names,
             own: self.own.into_iter().collect(),
-            misses: self.misses,
             calls: self.edges.into_iter().collect(),
         })
     }
@@ -445,11 +429,10 @@ totals: 35 1 1 3
         read(text).ok()
     }
 
-    fn cost(name: &str, instructions: u64, l1i_misses: u64) -> FunctionCost {
+    fn cost(name: &str, instructions: u64) -> FunctionCost {
         FunctionCost {
             name: name.into(),
             instructions,
-            l1i_misses,
         }
     }
 
@@ -461,16 +444,16 @@ totals: 35 1 1 3
         assert_eq!(
             costs,
             [
-                cost("malloc", 20, 1),
-                cost("do_command(THD*, bool)", 10, 2),
-                cost("plain_name", 5, 0),
+                cost("malloc", 20),
+                cost("do_command(THD*, bool)", 10),
+                cost("plain_name", 5),
             ]
         );
         let sum: u64 = costs.iter().map(|f| f.instructions).sum();
         assert_eq!(sum, graph.instructions);
         let twice = CallGraph::sum([&graph, &graph]);
         assert_eq!((twice.instructions, twice.l1i_misses), (70, 6));
-        assert_eq!(twice.own_costs()[0], cost("malloc", 40, 2));
+        assert_eq!(twice.own_costs()[0], cost("malloc", 40));
         assert_eq!(CallGraph::sum([]).instructions, 0);
     }
 
@@ -488,7 +471,7 @@ totals: 35 1 1 3
         let graph = read("positions: line\nevents: Ir\nfn=(1) f\n3 4\ntotals: 4\n").unwrap();
         assert_eq!((graph.instructions, graph.l1i_misses), (4, 0));
         let text = "positions: instr line\nevents: Ir\nfn=(1) f\n0x1a 3 4\ntotals: 4\n";
-        assert_eq!(read(text).unwrap().own_costs(), [cost("f", 4, 0)]);
+        assert_eq!(read(text).unwrap().own_costs(), [cost("f", 4)]);
     }
 
     #[test]

@@ -66,6 +66,7 @@ enum Backend {
     },
     Callgrind {
         version: String,
+        meters: Vec<Meter>,
     },
 }
 
@@ -104,6 +105,7 @@ impl Counter {
         Ok(Counter {
             backend: Backend::Callgrind {
                 version: output.stdout_text().trim().to_owned(),
+                meters: vec![Meter::Instructions, Meter::L1iMisses],
             },
         })
     }
@@ -122,36 +124,29 @@ impl Counter {
                     events.join(", ")
                 )
             }
-            Backend::Callgrind { version } => format!(
+            // Simulated only where misses are wanted, which changes no other count.
+            Backend::Callgrind { version, .. } => format!(
                 "callgrind ({version}): clients' threads, simulated caches of 32 KiB (8-way)"
             ),
         }
     }
 
     /// Restricts the counter to these meters: a processor has few hardware counters, and perf only extrapolates
-    /// events that do not fit.
+    /// events that do not fit; callgrind takes twice as long with caches.
     #[must_use]
-    pub fn only(self, wanted: &[Meter]) -> Self {
-        let backend = match self.backend {
-            Backend::Perf {
-                mut sources,
-                mut meters,
-            } => {
-                sources.retain(|source| wanted.contains(&source.meter));
-                meters.retain(|meter| wanted.contains(meter));
-                Backend::Perf { sources, meters }
-            }
-            callgrind @ Backend::Callgrind { .. } => callgrind,
-        };
-        Counter { backend }
+    pub fn only(mut self, wanted: &[Meter]) -> Self {
+        if let Backend::Perf { sources, .. } = &mut self.backend {
+            sources.retain(|source| wanted.contains(&source.meter));
+        }
+        let (Backend::Perf { meters, .. } | Backend::Callgrind { meters, .. }) = &mut self.backend;
+        meters.retain(|meter| wanted.contains(meter));
+        self
     }
 
     /// Returns the meters it reads.
     pub fn meters(&self) -> &[Meter] {
-        match &self.backend {
-            Backend::Perf { meters, .. } => meters,
-            Backend::Callgrind { .. } => &[Meter::Instructions, Meter::L1iMisses],
-        }
+        let (Backend::Perf { meters, .. } | Backend::Callgrind { meters, .. }) = &self.backend;
+        meters
     }
 
     /// Returns the meters it reads, each with its events; callgrind has none.
@@ -167,11 +162,12 @@ impl Counter {
 
     /// Returns the instrumentation for counting a server started in `dir`.
     pub fn instrumentation(&self, dir: &Path) -> Instrumentation {
-        match self.backend {
+        match &self.backend {
             Backend::Perf { .. } => Instrumentation::Plain,
-            Backend::Callgrind { .. } => Instrumentation::Callgrind {
+            Backend::Callgrind { meters, .. } => Instrumentation::Callgrind {
                 out: dir.join("callgrind.out"),
                 addresses: false,
+                caches: meters.contains(&Meter::L1iMisses),
             },
         }
     }
@@ -279,6 +275,7 @@ pub fn call_graph_instrumentation(dir: &Path) -> Instrumentation {
     Instrumentation::Callgrind {
         out: dir.join("callgrind.out"),
         addresses: true,
+        caches: false,
     }
 }
 

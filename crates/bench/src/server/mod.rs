@@ -55,6 +55,8 @@ pub enum Instrumentation {
         out: PathBuf,
         /// Whether profiles contain addresses in addition to functions and lines.
         addresses: bool,
+        /// Whether it simulates caches, which takes as long as counting.
+        caches: bool,
     },
     /// What its processes open is traced, see [`Trace`](crate::inputs::Trace).
     Traced {

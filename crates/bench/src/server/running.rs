@@ -716,10 +716,14 @@ pub(super) fn instrumentation_words(
     dir: &Path,
     uncounted: &[&str],
 ) -> Vec<OsString> {
-    let (out, addresses) = match instrumentation {
+    let (out, addresses, caches) = match instrumentation {
         Instrumentation::Plain => return Vec::new(),
         Instrumentation::Traced { out } => return Trace::words(out).unwrap_or_default(),
-        Instrumentation::Callgrind { out, addresses } => (out, addresses),
+        Instrumentation::Callgrind {
+            out,
+            addresses,
+            caches,
+        } => (out, addresses, caches),
     };
     let with_path = |option: &str, path: &Path| {
         let mut word = OsString::from(option);
@@ -733,11 +737,6 @@ pub(super) fn instrumentation_words(
         "--tool=callgrind",
         "--instr-atstart=no",
         "--separate-threads=yes",
-        "--cache-sim=yes",
-        // Simulate the same caches on every machine, so that counts are comparable.
-        "--I1=32768,8,64",
-        "--D1=32768,8,64",
-        "--LL=8388608,16,64",
         // Count children too, in profiles of their own: some servers serve each connection in one.
         "--trace-children=yes",
         // Schedule threads in order, so that other threads cannot starve a client's thread.
@@ -756,6 +755,16 @@ pub(super) fn instrumentation_words(
         words.push("--collect-atstart=yes".into());
     }
     words.extend(addresses.then(|| "--dump-instr=yes".into()));
+    if *caches {
+        // The same caches on every machine, so that counts are comparable.
+        let caches = [
+            "--cache-sim=yes",
+            "--I1=32768,8,64",
+            "--D1=32768,8,64",
+            "--LL=8388608,16,64",
+        ];
+        words.extend(caches.map(OsString::from));
+    }
     // Put the control pipes into the folder that is removed with the server, not into /tmp.
     words.push(with_path("--vgdb-prefix=", &vgdb_prefix(dir)));
     let mut profiles = with_path("--callgrind-out-file=", out);

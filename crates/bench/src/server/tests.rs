@@ -660,6 +660,7 @@ fn callgrind_writes_and_has_its_pipes_in_the_starts_folder() {
     let callgrind = Instrumentation::Callgrind {
         out: dir.join("out"),
         addresses: false,
+        caches: false,
     };
     let words: Vec<String> = running::instrumentation_words(&callgrind, dir, &["vio_read"])
         .into_iter()
@@ -669,6 +670,7 @@ fn callgrind_writes_and_has_its_pipes_in_the_starts_folder() {
     assert_eq!(words[0], "valgrind");
     assert!(has("--vgdb-prefix=/scratch/0000/vgdb"));
     assert!(has("--callgrind-out-file=/scratch/0000/out.%p"));
+    assert!(!has("--cache-sim=yes"));
     let position = |word: &str| words.iter().position(|candidate| candidate == word);
     // The later option partly reverts the earlier one.
     assert!(position("--collect-atstart=yes") > position("--toggle-collect=vio_read"));

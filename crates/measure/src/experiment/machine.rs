@@ -867,10 +867,11 @@ impl<'m> MachineLane<'m> {
             // Counting keeps all processors busy and would disturb another process that measures.
             let turn = self.turn()?;
             let points = &job.block.points;
+            let counting = phase("count").entered();
             let counted = side_by_side(allowed_cpus().len(), points.len(), &|_, index| {
                 self.count_point(counter, points[index], &job)
             });
-            drop(turn);
+            drop((counting, turn));
             check_interrupted()?;
             self.machine.inputs.check()?;
             let counted: Vec<_> = points.iter().copied().zip(counted).collect();
