@@ -45,6 +45,9 @@ fn without_the_release_lint_says_what_it_did_not_check() {
     let (code, out, _) = space.shown(&["lint", "--json"]);
     let json: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!((code, &json["applied"]), (3, &false.into()));
+    let codes = json["findings"].as_array().unwrap();
+    let codes: Vec<_> = codes.iter().map(|found| &found["code"]).collect();
+    assert_eq!(codes, ["PQ0311", "PQ0360"]);
 }
 
 #[test]
@@ -72,10 +75,11 @@ fn a_patch_that_is_cut_off_is_an_error() {
         space.write("patches/greet.patch", format!("{PATCH}{ending}"));
         let (code, out, err) = space.shown(&["lint"]);
         assert_eq!(code, 3, "{ending:?}: {out}{err}");
-        let expected =
-            format!("error: patches/greet.patch:{line}: {what}\n  hint: was the rest cut off?");
+        let expected = format!(
+            "error: patches/greet.patch:{line}: {what} [PQ0310]\n  hint: was the rest cut off?"
+        );
         assert!(out.starts_with(&expected), "{ending:?}: {out}");
-        assert!(!out.contains("no hunk follows"), "{ending:?}: {out}");
+        assert!(!out.contains("[PQ0323]"), "{ending:?}: {out}");
     }
     for ending in [
         "",

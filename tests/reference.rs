@@ -409,10 +409,13 @@ fn exit_codes() -> String {
 }
 
 fn error_codes() -> String {
-    let mut out = String::from("| code | exit | error | meaning |\n|---|--:|---|---|\n");
+    let mut out = String::from("| code | exit | error or warning | meaning |\n|---|--:|---|---|\n");
     for code in ALL {
         let meaning = code.meaning.replace('\n', "");
-        let (exit, title) = (code.kind.exit_code(), code.title);
+        let exit = code
+            .kind
+            .map_or("–".to_owned(), |kind| kind.exit_code().to_string());
+        let title = code.title;
         writeln!(out, "| {code} | {exit} | {title} | {} |", meaning.trim()).unwrap();
     }
     out
@@ -440,7 +443,7 @@ fn generated_tables_are_those_of_the_code() {
     let text = std::fs::read_to_string(&file).unwrap();
     let sources = sources();
     let table = Regex::new(
-        r"(?s)<!-- (?P<source>exit codes|meters|keys: \S+(?: \w+)+) -->\n.*?<!-- end -->",
+        r"(?s)<!-- (?P<source>exit codes|error codes|meters|keys: \S+(?: \w+)+) -->\n.*?<!-- end -->",
     )
     .unwrap();
     let fresh = table.replace_all(&text, |found: &regex::Captures<'_>| {
@@ -512,4 +515,34 @@ fn an_errors_line_ends_with_a_code_that_explain_knows() {
     );
     assert_eq!(space.ok(&["explain"]).lines().count(), ALL.len());
     assert!(space.fails(2, &["explain", "PQ9999"]).contains("[PQ0201]"));
+}
+
+#[test]
+fn mistakes_on_the_command_line_and_warnings_end_with_a_code_too() {
+    let space = TestEnvironment::new();
+    // The first line of what clap says, with and without colours; a value's own type knows more.
+    for (args, code) in [
+        (&["lnit"][..], 209),
+        (&["lint", "--nothing"], 209),
+        (&["explain", "1", "2"], 209),
+        (&["run", "--point", "x"], 207),
+        (&["lint", "--nothing", "--color", "always"], 209),
+    ] {
+        let error = space.fails(2, args);
+        let first = error.lines().next().unwrap();
+        assert!(first.ends_with(&format!(" [PQ{code:04}]")), "{error}");
+        assert_eq!(error.matches("[PQ").count(), 1, "{error}");
+        assert_eq!(error.contains('\u{1b}'), args.contains(&"always"));
+    }
+    // Help is no mistake.
+    assert!(!space.fails(2, &["upstream"]).contains("[PQ"));
+    let error = space.fails(2, &["compare", "a", "b"]);
+    assert!(error.starts_with("warning: "), "{error}");
+    assert!(
+        error.lines().next().unwrap().ends_with(" [PQ0250]"),
+        "{error}"
+    );
+    let told = space.ok(&["explain", "PQ0250", "--json"]);
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    assert_eq!(told["exit_code"], serde_json::Value::Null);
 }

@@ -581,19 +581,19 @@ fn lint_reports_everything_at_once() {
     let (code, out, err) = space.shown(&["lint"]);
     assert_eq!(code, 3);
     insta::assert_snapshot!(out, @r#"
-    error: series:3: patch "good.patch" is listed twice
+    error: series:3: patch "good.patch" is listed twice [PQ0308]
       hint: it is on line 1 already; remove one of them
-    error: series:6: path ../up/f: it leads out of the tree (`..`)
+    error: series:6: path ../up/f: it leads out of the tree (`..`) [PQ0301]
       hint: a patch is named by its path below the folder of patches
-    error: series:5: patch "none.patch" not found in patches/
+    error: series:5: patch "none.patch" not found in patches/ [PQ0307]
       hint: add the file, or remove the line from the series
-    warning: series:4: quilt takes this comment for a patch called `#`
+    warning: series:4: quilt takes this comment for a patch called `#` [PQ0356]
       hint: start it in the first column
-    warning: patches/unused.patch: the series does not name this file
+    warning: patches/unused.patch: the series does not name this file [PQ0350]
       hint: add it to the series, or remove it
-    warning: patches/bare.patch:6: this line is ignored, although it looks like a part of the hunk before
+    warning: patches/bare.patch:6: this line is ignored, although it looks like a part of the hunk before [PQ0324]
       hint: check the counts in the hunk's `@@` line
-    warning: patches/bare.patch:1: the patch has no header
+    warning: patches/bare.patch:1: the patch has no header [PQ0360]
       hint: start it with `Subject:` or `Description:` and `From:`, and describe its purpose
     "#);
     assert_eq!(err, "error: 3 errors and 4 warnings [PQ0320]\n");

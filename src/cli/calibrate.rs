@@ -10,6 +10,7 @@ use super::measuring::{DEFAULT_PRESET, FreshOption, with_blocks};
 use super::output_file::writable;
 use perfquilt_calibrate::{Calibration, Page, Request};
 use perfquilt_model::error::{Error, Result};
+use perfquilt_model::warning::Warning;
 
 /// Arguments of `perfquilt calibrate`.
 #[derive(Debug, Args)]
@@ -53,7 +54,8 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     }
     if arguments.real {
         let progress = context.output.progress();
-        progress.warn("`--real` is what `calibrate` does: leave it out");
+        let words = "`--real` is what `calibrate` does: leave it out";
+        progress.warn(Warning::old_name(words));
     }
     if arguments.repeats == 0 || arguments.copies == 0 {
         return Err(Error::arguments("--repeats and --copies are at least 1"));

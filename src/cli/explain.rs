@@ -1,12 +1,10 @@
-//! `perfquilt explain`: what an error's code means.
-
-use std::fmt::Write as _;
+//! `perfquilt explain`: what the code of an error or a warning means.
 
 use clap::Args;
 
 use super::Context;
 use perfquilt_model::code::{ALL, Code};
-use perfquilt_model::error::{Error, Result};
+use perfquilt_model::error::{Error, Kind, Result};
 
 /// Arguments of `perfquilt explain`.
 #[derive(Debug, Args)]
@@ -14,7 +12,7 @@ use perfquilt_model::error::{Error, Result};
   perfquilt explain PQ0315
   perfquilt explain")]
 pub struct Arguments {
-    /// Code from an error's last words; without one, all are listed
+    /// Code from the last words of an error or a warning; without one, all are listed
     code: Option<String>,
 }
 
@@ -32,24 +30,26 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
             .hint("`perfquilt explain` lists all codes")
     })?;
     context.output.result(&json(&code), || {
-        let mut text = format!("{code}: {}\n\n", code.title);
-        for line in code.meaning.lines() {
-            let _ = writeln!(text, "{}", line.trim());
-        }
-        let _ = writeln!(
-            text,
-            "\nExit code {}, unless the command's purpose decides it.",
-            code.kind.exit_code()
-        );
-        text
+        let end = match code.kind.map(Kind::exit_code) {
+            Some(exit) => format!("Exit code {exit}, unless the command's purpose decides it."),
+            None => "A warning: no command ends with it.".to_owned(),
+        };
+        let meaning = meaning(&code, "\n");
+        format!("{code}: {}\n\n{meaning}\n\n{end}\n", code.title)
     })
+}
+
+/// Returns the lines of what a code means, with `end` between them.
+fn meaning(code: &Code, end: &str) -> String {
+    let lines = code.meaning.lines().map(str::trim);
+    lines.collect::<Vec<_>>().join(end)
 }
 
 fn json(code: &Code) -> serde_json::Value {
     serde_json::json!({
         "code": code,
-        "exit_code": code.kind.exit_code(),
+        "exit_code": code.kind.map(Kind::exit_code),
         "title": code.title,
-        "meaning": code.meaning.lines().map(str::trim).collect::<Vec<_>>().join(" "),
+        "meaning": meaning(code, " "),
     })
 }

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::Context;
 use super::output::shown;
 use super::plain::plain;
-use perfquilt_import::lint::{self, LintReport, Severity};
+use perfquilt_import::lint::{self, LintReport};
 use perfquilt_model::counted::counted;
 use perfquilt_model::error::{Error, Result};
 
@@ -47,20 +47,26 @@ pub fn run(context: &Context, args: &Lint) -> Result<()> {
         lint::FixResult::default()
     };
     let LintReport {
-        findings,
+        errors,
+        warnings,
         applied,
         not_fetched,
     } = lint::lint(&ws, context.output.progress())?;
-    let count = |severity| findings.iter().filter(|f| f.severity == severity).count();
-    let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
-    let list = findings.iter().map(|finding| {
+    let findings: Vec<(&str, &Error)> = errors
+        .iter()
+        .map(|error| ("error", error))
+        .chain(warnings.iter().map(|warning| ("warning", &**warning)))
+        .collect();
+    let (errors, warnings) = (errors.len(), warnings.len());
+    let list = findings.iter().map(|(severity, found)| {
         json!({
-            "severity": finding.severity.name(),
-            "file": finding.error.location().map(|place| shown(&place.file)),
-            "line": finding.error.location().and_then(|place| place.line),
-            "message": finding.error.message(),
-            "details": finding.error.detail_lines(),
-            "hint": finding.error.hint_text(),
+            "severity": severity,
+            "code": found.code(),
+            "file": found.location().map(|place| shown(&place.file)),
+            "line": found.location().and_then(|place| place.line),
+            "message": found.message(),
+            "details": found.detail_lines(),
+            "hint": found.hint_text(),
         })
     });
     let json = json!({
@@ -90,37 +96,28 @@ pub fn run(context: &Context, args: &Lint) -> Result<()> {
             text.push_str(&format!("fixed: {}\n", plain(file)));
         }
         for kept in split.kept.iter().chain(&fixed.kept) {
-            text.push_str(&format!(
-                "the original files are kept in {}\n",
-                kept.display()
-            ));
+            let kept = kept.display();
+            text.push_str(&format!("the original files are kept in {kept}\n"));
         }
-        for finding in &findings {
-            let error = &finding.error;
-            text.push_str(&format!(
-                "{}: {}\n",
-                finding.severity.name(),
-                plain(&error.to_string())
-            ));
-            for line in error.detail_lines() {
+        for (severity, found) in &findings {
+            let (words, code) = (plain(&found.to_string()), found.code());
+            text.push_str(&format!("{severity}: {words} [{code}]\n"));
+            for line in found.detail_lines() {
                 text.push_str(&format!("  {}\n", plain(line)));
             }
-            if let Some(hint) = error.hint_text() {
+            if let Some(hint) = found.hint_text() {
                 text.push_str(&format!("  hint: {}\n", plain(hint)));
             }
         }
-        let unchecked = not_fetched.as_deref().map(unchecked);
-        match (findings.is_empty(), unchecked) {
-            (true, None) => text.push_str("no problems found\n"),
-            (true, Some(unchecked)) => text.push_str(&format!(
-                "no problems found in the files; whether they apply {}\n  hint: {FETCH}\n",
-                plain(&unchecked)
-            )),
-            (false, Some(unchecked)) => text.push_str(&format!(
-                "whether the patches apply {}\n  hint: {FETCH}\n",
-                plain(&unchecked)
-            )),
-            (false, None) => {}
+        let (found_none, they) = match findings.as_slice() {
+            [] => ("no problems found", " in the files; whether they"),
+            _ => ("", "whether the patches"),
+        };
+        text += found_none;
+        match not_fetched.as_deref().map(unchecked) {
+            Some(why) => text += &format!("{they} apply {}\n  hint: {FETCH}\n", plain(&why)),
+            None if found_none.is_empty() => {}
+            None => text.push('\n'),
         }
         text
     };

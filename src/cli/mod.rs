@@ -62,6 +62,7 @@ use perfquilt_config::CONFIG_FILE;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::point::Point;
+use perfquilt_model::warning::Warning;
 use perfquilt_system::process::{quoted, raise_open_files};
 
 pub use output::Output;
@@ -147,7 +148,7 @@ enum Command {
     Bundle(bundle::Arguments),
     /// Report on an observation file from any source
     Analyse(analyse::Arguments),
-    /// Say what an error's code means
+    /// Say what the code of an error or a warning means
     Explain(explain::Arguments),
     /// Compare two servers function by function
     Profile(profile::Arguments),
@@ -194,9 +195,9 @@ impl Context {
         perfquilt_bench::check(&ws.config)?;
         if perfquilt_rebase::edit::publish::recover(&ws)? {
             let progress = self.output.progress();
-            progress.warn(
-                "finished writing the series, which an interrupted command had left incomplete",
-            );
+            let words =
+                "finished writing the series, which an interrupted command had left incomplete";
+            progress.warn(Warning::completed_write(words));
         }
         self.object_store.replace(Some(ws.object_store()));
         Ok(ws)
@@ -286,11 +287,13 @@ fn report_missing_threads() {
         if !texts.iter().any(|text| message.starts_with(text)) {
             return usual(panic);
         }
+        let error = Error::system_refused(format!("cannot start a thread: {message}"));
         // The streams of a command may be locked by the thread that panics.
         let _ = writeln!(
             std::io::stderr(),
-            "error: cannot start a thread: {message}\nhint: this user has too many processes: raise the limit \
-             (`ulimit -u`, TasksMax), or end some"
+            "error: {error} [{}]\nhint: this user has too many processes: raise the limit \
+             (`ulimit -u`, TasksMax), or end some",
+            error.code()
         );
         #[expect(
             clippy::disallowed_methods,
@@ -348,10 +351,11 @@ fn color_of(args: &[OsString]) -> ColorChoice {
 /// Prints clap's help or usage error and returns the exit code. clap's own code for wrong usage is 2, too.
 fn print_clap_error(error: &clap::Error, args: &[OsString]) -> ExitCode {
     let code = u8::try_from(error.exit_code()).unwrap_or(2);
-    let mut printed = error.print().and_then(|()| std::io::stdout().flush());
-    if let Some(hint) = hint_of(error, args) {
-        printed = printed.and_then(|()| writeln!(std::io::stderr(), "hint: {hint}"));
-    }
+    let printed = if error.use_stderr() {
+        print_usage_error(error, args)
+    } else {
+        error.print().and_then(|()| std::io::stdout().flush())
+    };
     match printed {
         // A reader may close the pipe early, as with results.
         Err(fault) if code == 0 && fault.kind() != std::io::ErrorKind::BrokenPipe => {
@@ -361,6 +365,29 @@ fn print_clap_error(error: &clap::Error, args: &[OsString]) -> ExitCode {
         }
         _ => ExitCode::from(bisect::code_of_usage(args, code)),
     }
+}
+
+/// Prints a usage error with its code at the end of the first line, and a hint. A value's own type has a more precise code than
+/// clap, and a hint that clap does not print.
+fn print_usage_error(error: &clap::Error, args: &[OsString]) -> std::io::Result<()> {
+    let own = std::error::Error::source(error).and_then(|source| source.downcast_ref::<Error>());
+    let mut text = error.render().ansi().to_string();
+    if error.kind() != ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        let code = own.map_or_else(|| Error::command_line("").code(), Error::code);
+        text = text.replacen('\n', &format!(" [{code}]\n"), 1);
+    }
+    let choice = match color_of(args) {
+        ColorChoice::Always => anstream::ColorChoice::Always,
+        ColorChoice::Never => anstream::ColorChoice::Never,
+        ColorChoice::Auto => anstream::ColorChoice::Auto,
+    };
+    let mut stderr = anstream::AutoStream::new(std::io::stderr(), choice);
+    stderr.write_all(text.as_bytes())?;
+    let hint = match own {
+        Some(own) => own.hint_text().map(plain::plain),
+        None => hint_of(error, args),
+    };
+    hint.map_or(Ok(()), |hint| writeln!(stderr, "hint: {hint}"))
 }
 
 /// Options of earlier versions, and their successors.
@@ -380,15 +407,8 @@ const REMOVED: [(&str, &str); 7] = [
     ("cost", "`ci/bench/waste` in perfquilt's source tree"),
 ];
 
-/// Returns the hint of a usage error: that of the value's own type, which clap does not print, or the option that a
-/// lone word was probably meant for.
+/// Returns the hint of a usage error, such as the option that a lone word was probably meant for.
 fn hint_of(error: &clap::Error, args: &[OsString]) -> Option<String> {
-    if let Some(source) = std::error::Error::source(error) {
-        return source
-            .downcast_ref::<Error>()?
-            .hint_text()
-            .map(plain::plain);
-    }
     if let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand)
         && error.get(ContextKind::SuggestedSubcommand).is_none()
     {
@@ -444,9 +464,9 @@ fn nearest_command(word: &str) -> Option<String> {
 /// Warns that the command `old` has the name `new`; both do the same in this version.
 fn renamed(context: &Context, old: &str, new: &str) {
     let progress = context.output.progress();
-    progress.warn(&format!(
+    progress.warn(Warning::old_name(format!(
         "`perfquilt {old}` is now `perfquilt {new}`; the next version drops the old name"
-    ));
+    )));
 }
 
 fn dispatch(context: &Context, command: Option<Command>) -> Result<ExitCode> {

@@ -206,8 +206,7 @@ pub fn size(bytes: u64) -> String {
 
 /// Returns `value` as one JSON document.
 pub fn json(value: &impl Serialize) -> Result<String> {
-    let text = serde_json::to_string_pretty(value);
-    Ok(text.map_err(|error| Error::internal(format!("cannot write JSON: {error}")))? + "\n")
+    Ok(serde_json::to_string_pretty(value).map_err(Error::json)? + "\n")
 }
 
 #[cfg(test)]

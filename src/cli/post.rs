@@ -17,6 +17,7 @@ use perfquilt_judge::bisect;
 use perfquilt_measure::run::measured_as_it_is;
 use perfquilt_model::comment::PullRequestRef;
 use perfquilt_model::error::{Error, Result};
+use perfquilt_model::warning::Warning;
 use perfquilt_report::Notice;
 use perfquilt_report::comment;
 use perfquilt_results::analyse;
@@ -252,10 +253,10 @@ impl Material {
     fn check_is_of(&self, context: &Context, last: &str) -> Result<()> {
         let progress = context.output.progress();
         let assumed = || {
-            progress.warn(&format!(
+            progress.warn(Warning::assumed_commit(format!(
                 "the measured commit is unknown; perfquilt takes the pull request's last one, {last}: `--head` \
                  names another"
-            ));
+            )));
             Ok(())
         };
         let Some((ws, store, id)) = &self.experiment else {

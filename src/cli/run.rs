@@ -163,7 +163,7 @@ fn dry_run(context: &Context, arguments: &Arguments) -> Result<()> {
     let found = job.foresee(release)?;
     let budget = request.budget.map(|budget| budget.duration.as_secs_f64());
     if let Some(warning) = budget.and_then(|budget| found.forecast.over_budget(budget)) {
-        progress.warn(&warning);
+        progress.warn(warning);
     }
     let json = serde_json::json!({ "schema": 1, "forecast": found });
     let text = || forecast_text(&found, &preset);

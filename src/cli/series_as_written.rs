@@ -5,6 +5,7 @@ use clap::Args;
 use super::Context;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
+use perfquilt_model::warning::Warning;
 use perfquilt_rebase::edit;
 
 /// The option of commands that measure the series.
@@ -30,11 +31,9 @@ impl SeriesChoice {
         };
         if self.series_as_written {
             for branch in &branches {
+                let words = format!("{}; using the series as written", branch.sentence());
                 let progress = context.output.progress();
-                progress.warn(&format!(
-                    "{}; using the series as written",
-                    branch.sentence()
-                ));
+                progress.warn(Warning::unwritten_branch(words));
             }
             return Ok(());
         }

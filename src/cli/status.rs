@@ -9,9 +9,8 @@ use super::output::{cut, pad, shown};
 use super::plain::plain_lines;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_measure::run::{NextStep, next_step, prepare};
-use perfquilt_model::counted::counted;
+use perfquilt_model::counted::{counted, listed};
 use perfquilt_model::error::{Error, Kind, Result};
-use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
 use perfquilt_rebase::edit::{self, UnwrittenBranch};
 use perfquilt_report::width;
@@ -224,7 +223,7 @@ fn advice(next: &NextStep, patches: usize, release: Option<&str>) -> String {
             let what = match points.as_slice() {
                 _ if all => "all points".to_owned(),
                 [point] => format!("point {point}"),
-                points => format!("points {}", listed(points)),
+                points => format!("points {}", listed(points, 5)),
             };
             format!("`perfquilt run{option}` {builds}measures {what}")
         }
@@ -234,15 +233,4 @@ fn advice(next: &NextStep, patches: usize, release: Option<&str>) -> String {
             format!("`perfquilt report{name}` shows the effects; every point is measured")
         }
     }
-}
-
-/// Lists the first few points.
-fn listed(points: &[Point]) -> String {
-    const MOST: usize = 5;
-    let names = points.iter().take(MOST).map(Point::to_string);
-    let mut text = names.collect::<Vec<_>>().join(", ");
-    if points.len() > MOST {
-        text += &format!(" and {} more", points.len() - MOST);
-    }
-    text
 }

@@ -8,6 +8,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle, T
 
 use super::plain::{plain, plain_lines};
 use perfquilt_model::progress::{INTERIM_SECONDS, Progress, Step};
+use perfquilt_model::warning::Warning;
 use perfquilt_report::fit;
 
 /// Draws progress on standard error.
@@ -182,8 +183,8 @@ impl Progress for Terminal {
         }
     }
 
-    fn warn(&self, line: &str) {
-        self.line(&format!("warning: {line}"));
+    fn warn(&self, warning: Warning) {
+        self.line(&format!("warning: {warning}"));
     }
 }
 

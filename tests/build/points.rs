@@ -362,7 +362,7 @@ fn progress_counts_steps() {
             Box::new(self.clone())
         }
         fn note(&self, _: &str) {}
-        fn warn(&self, _: &str) {}
+        fn warn(&self, _: perfquilt_model::warning::Warning) {}
     }
     impl Step for Seen {
         fn update(&self, done: u64, total: Option<u64>, _: &str) {

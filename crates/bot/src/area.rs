@@ -86,7 +86,7 @@ pub(super) fn sweep(paths: &BotPaths, open: &BTreeSet<i64>, progress: &dyn Progr
         // The root of a file system may have it.
         let is_kept = id.is_some_and(|id| open.contains(&id)) || name == "lost+found";
         if !is_kept && let Err(error) = remove_tree(&entry.path()) {
-            progress.warn(&error.to_string());
+            progress.warn(error.into());
         }
     }
 }

@@ -11,6 +11,7 @@ use perfquilt_config::workspace::Workspace;
 use perfquilt_forge::{Forge, PullRequest, Repository, RetryPolicy, Target};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
+use perfquilt_model::warning::Warning;
 use perfquilt_store::queue::{Job, JobState, Queue};
 use perfquilt_system::{files, locks, process};
 
@@ -95,7 +96,8 @@ pub(super) fn persistently<T>(
             Err(error) if error.kind() == Kind::Internal => {
                 if !is_reported {
                     is_reported = true;
-                    progress.warn(&format!("{error}; the bot retries until it succeeds"));
+                    let words = format!("{error}; the bot retries until it succeeds");
+                    progress.warn(error.reworded(words).into());
                 }
                 process::sleep(RETRY_INTERVAL)?;
             }
@@ -104,12 +106,13 @@ pub(super) fn persistently<T>(
     }
 }
 
-/// Returns an error with its details and its hint.
-pub(super) fn in_one_line(error: &Error) -> String {
+/// Returns the warning of an error with its details and its hint.
+pub(super) fn in_one_line(error: &Error) -> Warning {
     let hint = error.hint_text().map(|hint| format!(" ({hint})"));
     let told = format!("{error}{}", hint.unwrap_or_default());
     let details = error.detail_lines().iter();
-    details.fold(told, |told, line| format!("{told}; {line}"))
+    let told = details.fold(told, |told, line| format!("{told}; {line}"));
+    error.clone().reworded(told).into()
 }
 
 /// Returns `None` for an error that says that a signal asks to stop.

@@ -104,11 +104,9 @@ impl Bot {
             memory_mib: sandbox::memory_limit(&config.sandbox),
             hidden: hidden(&self.workspace),
         };
-        let json =
-            |error: serde_json::Error| Error::internal(format!("cannot write JSON: {error}"));
         let command = Command::new(&self.tool)
             .args(["bot", "judge"])
-            .stdin(serde_json::to_vec(&request).map_err(json)?)
+            .stdin(serde_json::to_vec(&request).map_err(Error::json)?)
             .output_limit(LARGEST_ANSWER)
             .writing(Path::new("/proc/self/oom_score_adj"), OOM_SCORE)?;
         let output = command.run_cancellable(TIMEOUT, cancelled)?;
@@ -239,8 +237,7 @@ pub fn judge(mut input: impl Read) -> Result<String> {
         }
     };
     let answer = answer.unwrap_or_else(|error| JudgeAnswer::Refused(error.to_string()));
-    serde_json::to_string(&answer)
-        .map_err(|error| Error::internal(format!("cannot write JSON: {error}")))
+    serde_json::to_string(&answer).map_err(Error::json)
 }
 
 /// Writes the comment that `about` asks for.

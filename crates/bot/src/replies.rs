@@ -259,7 +259,7 @@ impl BotThread<'_> {
             Ok(found) => self.queue.pin(job, &found.head),
             Err(error) if error.kind() == Kind::Interrupted => Err(error),
             Err(error) => {
-                self.progress.warn(&error.to_string());
+                self.progress.warn(error.into());
                 self.queue.pin_later(job.id, now() + PIN_PAUSE)
             }
         }
@@ -277,14 +277,13 @@ impl BotThread<'_> {
                 return Ok(());
             }
             Err(error) if reply.attempts + 1 < MAX_ATTEMPTS => {
-                self.progress.warn(&error.to_string());
+                self.progress.warn(error.clone().into());
                 let later = now() + (10 << reply.attempts.min(8));
                 &move || queue.postpone_reply(reply.id, later)
             }
             sent => {
                 if let Err(error) = sent {
-                    self.progress
-                        .warn(&format!("giving up on a reply: {error}"));
+                    self.progress.warn(error.warning("giving up on a reply"));
                 }
                 &|| queue.remove_reply(reply.id)
             }
@@ -430,7 +429,7 @@ impl BotThread<'_> {
             .find_pull_request(number)
             .and_then(|found| self.update_comment(&found, None, false));
         if let Err(error) = posted {
-            self.progress.warn(&error.to_string());
+            self.progress.warn(error.into());
         }
     }
 }

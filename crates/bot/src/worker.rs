@@ -20,6 +20,7 @@ use perfquilt_model::counted::counted;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::failure::Failure;
 use perfquilt_model::progress::Progress;
+use perfquilt_model::warning::Warning;
 use perfquilt_results::outcome::{self, OutcomePart, RunStart};
 use perfquilt_store::queue::{Job, JobState, Queue};
 use perfquilt_system::process;
@@ -33,10 +34,10 @@ impl Bot {
     pub fn drop_foreign_jobs(&self, progress: &dyn Progress) -> Result<()> {
         let queue = Queue::open(&self.queue_path())?;
         for job in queue.remove_other_repositories(&self.repository.to_string())? {
-            progress.warn(&format!(
+            progress.warn(Warning::foreign_job(format!(
                 "job {} ({} on pull request {} of {}) is dropped: the bot no longer serves that repository",
                 job.id, job.job.command, job.job.number, job.job.repository
-            ));
+            )));
         }
         Ok(())
     }
@@ -61,16 +62,18 @@ impl Bot {
             ));
         }
         for job in given_up {
-            progress.warn(&format!("job {} crashed the bot several times", job.id));
+            let words = format!("job {} crashed the bot several times", job.id);
+            progress.warn(Warning::crashing_job(words));
             thread.post_failure(job.job.number);
         }
         if let Err(why) = &self.sandbox {
-            progress.warn(&format!("there is no sandbox: {why}"));
+            let error = Error::sandbox_unavailable(format!("there is no sandbox: {why}"));
+            progress.warn(error.into());
         }
         // Reports an unreachable remote at once instead of hours later with the first job. It is only a
         // warning, because the remote may be down temporarily.
         if let Err(error) = fetch::check_remote(&paths, &thread.remote()) {
-            progress.warn(&in_one_line(&error));
+            progress.warn(in_one_line(&error));
         }
         while !process::interrupted() {
             let next = persistently(progress, || queue.next(now()));
@@ -89,7 +92,7 @@ impl Bot {
                 Err(error) if error.kind() == Kind::Interrupted => {
                     // If the disk is full, the next start finds it running, which is as good.
                     if let Err(error) = queue.requeue(job.id) {
-                        progress.warn(&error.to_string());
+                        progress.warn(error.into());
                     }
                     break;
                 }
@@ -127,7 +130,7 @@ impl Bot {
             }
             // Those of jobs that were built ahead, and cancelled since.
             if let Err(error) = sweep() {
-                progress.warn(&error.to_string());
+                progress.warn(error.into());
             }
             self.set_progress("");
         }
@@ -276,7 +279,7 @@ impl BotThread<'_> {
     /// Removes the area of a job, which may have filled its disk. The sweep after the job retries a failed removal.
     fn remove_area(&self, job: &Job) {
         if let Err(error) = Area::of(&BotPaths::new(&self.bot.workspace), job.id).remove() {
-            self.progress.warn(&error.to_string());
+            self.progress.warn(error.into());
         }
     }
 

@@ -33,6 +33,7 @@ use perfquilt_model::counted::counted;
 use perfquilt_model::error::{DISK_FULL, Error, Result};
 use perfquilt_model::observation::ProfileUse;
 use perfquilt_model::progress::{Progress, Step};
+use perfquilt_model::warning::Warning;
 use perfquilt_system::files::check_trusted;
 use perfquilt_system::host::host_name;
 use perfquilt_system::mounts::may_execute;
@@ -254,11 +255,11 @@ impl Builder {
             if self.cache.verify(&built.key)? {
                 return Ok(built);
             }
-            progress.warn(&format!(
+            progress.warn(Warning::damaged_build(format!(
                 "{}: the cached server ({}) is damaged; rebuilding it (check disk and memory of this machine)",
                 item.label,
                 built.dir.display()
-            ));
+            )));
         }
         self.for_point(item, source, progress)?
             .build_now(item, source, progress)
@@ -309,7 +310,7 @@ impl Builder {
         let attempt = self.compile(item, &work, &mut log, (&*step, progress))?;
         let collected = self.collect(item, &work)?;
         if attempt.opened.is_none() && !UNOBSERVED.swap(true, Ordering::Relaxed) {
-            progress.warn(UNOBSERVED_WARNING);
+            progress.warn(Warning::unobserved(UNOBSERVED_WARNING));
         }
         let opened = attempt.opened.as_ref();
         let opened = opened.map(|opened| &opened.all() | &collected.copied_from(&work.src()));
@@ -484,8 +485,8 @@ impl Builder {
         let mut attempt = self.attempt(work, self.jobs, log, step)?;
         let mut fault = self.fault(&attempt, work);
         if self.jobs > 1 && fault.as_ref().is_some_and(|f| f.cause == Cause::Killed) {
-            progress
-                .warn("a compiler was killed, probably for lack of memory; retrying with one job");
+            let words = "a compiler was killed, probably for lack of memory; retrying with one job";
+            progress.warn(Warning::compiler_killed(words));
             let first = attempt;
             attempt = self.attempt(work, 1, log, step)?;
             attempt.add(first);

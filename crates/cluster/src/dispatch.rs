@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use super::scheduler::{JobArray, JobState, Listing, Scheduler};
-use perfquilt_model::error::{Kind, Result};
+use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::warning::Warning;
 
 /// How often a coordinator submits a task at most.
 const MOST_ATTEMPTS: u32 = 3;
@@ -19,69 +20,9 @@ const MISSED_POLLS: u32 = 2;
 /// After each submission that failed, the next one waits for twice as many polls, up to this many times.
 const MOST_DOUBLINGS: u32 = 5;
 
-/// The outcome of a task.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Notice {
-    /// It is submitted for the second time or the third, for this reason.
-    Again {
-        /// The task.
-        task: u32,
-        /// The attempt, from 1.
-        attempt: u32,
-        /// Why.
-        reason: String,
-    },
-    /// It has no results after all attempts.
-    Lost {
-        /// The task.
-        task: u32,
-    },
-    /// It waits for something that does not happen by itself.
-    Held {
-        /// The task.
-        task: u32,
-        /// The scheduler's reason.
-        reason: String,
-    },
-    /// The scheduler did not answer.
-    Unknown(String),
-}
-
-impl std::fmt::Display for Notice {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Notice::Again {
-                task,
-                attempt,
-                reason,
-            } => write!(f, "task {task}: {reason}; attempt {attempt}"),
-            Notice::Lost { task } => {
-                write!(f, "task {task} is lost: none of its jobs had all results")
-            }
-            Notice::Held { task, reason } => write!(
-                f,
-                "task {task} is held by the cluster and will not start by itself: {reason}"
-            ),
-            Notice::Unknown(reason) => write!(f, "the cluster does not answer: {reason}"),
-        }
-    }
-}
-
-/// Drops repeated notices that the scheduler is unreachable, so that users are warned once.
-#[derive(Debug, Default)]
-pub struct OutageFilter(bool);
-
-impl OutageFilter {
-    /// Returns the notices of a poll, without those of an outage that an earlier poll reported.
-    pub fn new_only(&mut self, notices: Vec<Notice>) -> Vec<Notice> {
-        let is_unknown = |notice: &Notice| matches!(notice, Notice::Unknown(_));
-        let is_silent = notices.iter().any(is_unknown);
-        let was_silent = std::mem::replace(&mut self.0, is_silent);
-        let kept = notices
-            .into_iter()
-            .filter(|notice| !(was_silent && is_unknown(notice)));
-        kept.collect()
-    }
+/// Returns the warning that the scheduler did not answer.
+fn silence(reason: &str) -> Warning {
+    Error::cluster(format!("the cluster does not answer: {reason}")).into()
 }
 
 /// Says why a task is submitted again; `cut_off` are the processes that submitting left in its process group.
@@ -141,6 +82,8 @@ pub struct Dispatch<'e> {
     running: BTreeSet<u32>,
     lost: BTreeSet<u32>,
     done: usize,
+    /// Whether the scheduler did not answer at the last poll.
+    is_silent: bool,
 }
 
 impl<'e> Dispatch<'e> {
@@ -156,6 +99,7 @@ impl<'e> Dispatch<'e> {
             running: BTreeSet::new(),
             lost: BTreeSet::new(),
             done: 0,
+            is_silent: false,
         }
     }
 
@@ -207,6 +151,11 @@ impl<'e> Dispatch<'e> {
         running.filter_map(|open| open.machine.as_deref()).collect()
     }
 
+    /// Returns the tasks that have no results after all attempts.
+    pub fn lost(&self) -> &BTreeSet<u32> {
+        &self.lost
+    }
+
     /// Returns whether every task has its results or is lost.
     pub fn is_over(&self) -> bool {
         self.open.is_empty()
@@ -224,13 +173,25 @@ impl<'e> Dispatch<'e> {
 
     /// Asks the scheduler, and submits the tasks that have neither jobs nor results. Results must have been read after the scheduler was
     /// asked last ([`Dispatch::finish`]).
-    pub fn poll(&mut self) -> Result<Vec<Notice>> {
+    ///
+    /// Returns the warnings of the poll, without those of a silence that an earlier poll reported.
+    pub fn poll(&mut self) -> Result<Vec<Warning>> {
+        let mut warnings = self.look()?;
+        let of_silence = |warning: &Warning| warning.code() == silence("").code();
+        let is_silent = warnings.iter().any(of_silence);
+        if std::mem::replace(&mut self.is_silent, is_silent) {
+            warnings.retain(|warning| !of_silence(warning));
+        }
+        Ok(warnings)
+    }
+
+    fn look(&mut self) -> Result<Vec<Warning>> {
         let names = self.names(MOST_NAMES);
         let jobs = match self.scheduler.list(&names) {
             Listing::Known(jobs) => jobs,
-            Listing::Unknown(reason) => return Ok(vec![Notice::Unknown(reason)]),
+            Listing::Unknown(reason) => return Ok(vec![silence(&reason)]),
         };
-        let mut notices = Vec::new();
+        let mut warnings = Vec::new();
         let mut due: BTreeMap<(u32, Vec<String>), Vec<u32>> = BTreeMap::new();
         self.running.clear();
         let tasks: Vec<u32> = self.open.keys().copied().collect();
@@ -278,7 +239,9 @@ impl<'e> Dispatch<'e> {
             });
             if let Some(reason) = held {
                 if !std::mem::replace(&mut open.held, true) {
-                    notices.push(Notice::Held { task, reason });
+                    warnings.push(Warning::task_held(format!(
+                        "task {task} is held by the cluster and will not start by itself: {reason}"
+                    )));
                 }
                 continue;
             }
@@ -292,7 +255,9 @@ impl<'e> Dispatch<'e> {
             if open.attempts >= (earlier + refused + MOST_ATTEMPTS).min(MOST_NAMES) {
                 self.open.remove(&task);
                 self.lost.insert(task);
-                notices.push(Notice::Lost { task });
+                warnings.push(Warning::task_lost(format!(
+                    "task {task} is lost: none of its jobs had all results"
+                )));
                 continue;
             }
             open.attempts += 1;
@@ -305,11 +270,8 @@ impl<'e> Dispatch<'e> {
                     }
                     _ => ended_without_results(&self.scheduler.cut_off()),
                 };
-                notices.push(Notice::Again {
-                    task,
-                    attempt,
-                    reason,
-                });
+                let words = format!("task {task}: {reason}; attempt {attempt}");
+                warnings.push(Warning::task_again(words));
             }
             let key = (open.attempts, open.failed_on.clone());
             due.entry(key).or_default().push(task);
@@ -330,7 +292,7 @@ impl<'e> Dispatch<'e> {
                             open.refused.insert(attempt);
                         }
                     }
-                    notices.push(Notice::Unknown(format!(
+                    warnings.push(silence(&format!(
                         "{}; perfquilt submits until it is accepted",
                         error.message()
                     )));
@@ -338,7 +300,7 @@ impl<'e> Dispatch<'e> {
                 Err(error) => return Err(error),
             }
         }
-        Ok(notices)
+        Ok(warnings)
     }
 
     /// Cancels all jobs.
@@ -352,9 +314,16 @@ impl<'e> Dispatch<'e> {
 mod tests {
     use std::sync::Mutex;
 
-    use perfquilt_model::error::Error;
-
     use super::*;
+
+    const SILENT: u16 = 713;
+    const LOST: u16 = 792;
+    const HELD: u16 = 793;
+
+    fn codes(warnings: Result<Vec<Warning>>) -> Vec<u16> {
+        let warnings = warnings.unwrap();
+        warnings.iter().map(|of| of.code().number).collect()
+    }
 
     /// Name, tasks and excluded machines of a submitted array.
     type Submission = (String, Vec<u32>, Vec<String>);
@@ -440,10 +409,10 @@ mod tests {
         );
         scheduler.set("w-1", 1, JobState::Ended);
         assert_eq!(dispatch.poll().unwrap(), []);
-        let again = |attempt| Notice::Again {
-            task: 1,
-            attempt,
-            reason: "its job ended without results".into(),
+        let again = |attempt| {
+            Warning::task_again(format!(
+                "task 1: its job ended without results; attempt {attempt}"
+            ))
         };
         assert_eq!(dispatch.poll().unwrap(), [again(2)]);
         scheduler.set("w-2", 1, JobState::Ended);
@@ -454,7 +423,8 @@ mod tests {
         assert_eq!(dispatch.counts().running, 1);
         scheduler.set("w-3", 1, JobState::Ended);
         dispatch.poll().unwrap();
-        assert_eq!(dispatch.poll().unwrap(), [Notice::Lost { task: 1 }]);
+        assert_eq!(codes(dispatch.poll()), [LOST]);
+        assert_eq!(*dispatch.lost(), BTreeSet::from([1]));
         // It published late.
         assert!(dispatch.finish(1) && !dispatch.finish(1));
         assert!(dispatch.finish(0) && dispatch.is_over());
@@ -477,11 +447,7 @@ mod tests {
         assert_eq!(dispatch.machines(), BTreeSet::from(["n1"]));
         // Its job is still ending.
         dispatch.retry(0);
-        let again = Notice::Again {
-            task: 0,
-            attempt: 2,
-            reason: "it failed on n1".into(),
-        };
+        let again = Warning::task_again("task 0: it failed on n1; attempt 2");
         assert_eq!(dispatch.poll().unwrap(), [again]);
         let submitted = scheduler.submitted.lock().unwrap();
         assert_eq!(
@@ -496,8 +462,10 @@ mod tests {
         let mut dispatch = Dispatch::new(&scheduler, array(&[0]));
         dispatch.poll().unwrap();
         *scheduler.silent.lock().unwrap() = true;
-        for _ in 0..9 {
-            assert!(matches!(dispatch.poll().unwrap()[..], [Notice::Unknown(_)]));
+        assert_eq!(codes(dispatch.poll()), [SILENT]);
+        // It is told once.
+        for _ in 0..8 {
+            assert_eq!(dispatch.poll().unwrap(), []);
         }
         assert_eq!(scheduler.submissions(), 1);
     }
@@ -507,7 +475,7 @@ mod tests {
         let scheduler = Scripted::default();
         *scheduler.loses_answers.lock().unwrap() = true;
         let mut dispatch = Dispatch::new(&scheduler, array(&[0]));
-        assert!(matches!(dispatch.poll().unwrap()[..], [Notice::Unknown(_)]));
+        assert_eq!(codes(dispatch.poll()), [SILENT]);
         for _ in 0..5 {
             assert_eq!(dispatch.poll().unwrap(), []);
         }
@@ -543,7 +511,7 @@ mod tests {
             notices.extend(dispatch.poll().unwrap());
         }
         assert_eq!(scheduler.submissions(), 10);
-        assert_eq!(notices.last(), Some(&Notice::Lost { task: 0 }));
+        assert_eq!(codes(Ok(notices)).last(), Some(&LOST));
     }
 
     #[test]
@@ -558,8 +526,8 @@ mod tests {
         for attempt in 1..=5 {
             scheduler.set(&format!("w-{attempt}"), 0, JobState::Ended);
         }
-        let notices: Vec<Notice> = (0..9).flat_map(|_| dispatch.poll().unwrap()).collect();
-        assert_eq!(notices, [Notice::Lost { task: 0 }]);
+        let warnings = (0..9).flat_map(|_| dispatch.poll().unwrap()).collect();
+        assert_eq!(codes(Ok(warnings)), [LOST]);
         assert_eq!(scheduler.submissions(), 5);
         assert!(dispatch.is_over());
     }
@@ -587,7 +555,7 @@ mod tests {
         let scheduler = Scripted::default();
         for (coordinator, attempt) in [(1, "w-1"), (2, "w-2"), (3, "w-3"), (4, "w-4"), (5, "w-5")] {
             let mut dispatch = Dispatch::new(&scheduler, array(&[0]));
-            let notices: Vec<Notice> = (0..3).flat_map(|_| dispatch.poll().unwrap()).collect();
+            let notices: Vec<Warning> = (0..3).flat_map(|_| dispatch.poll().unwrap()).collect();
             assert_eq!(notices, [], "coordinator {coordinator}");
             assert_eq!(scheduler.submissions(), coordinator);
             scheduler.set(attempt, 0, JobState::Ended);
@@ -601,7 +569,7 @@ mod tests {
             scheduler.set(&format!("w-{latest}"), 0, JobState::Ended);
         }
         assert_eq!(scheduler.submissions(), 8);
-        assert_eq!(notices.last(), Some(&Notice::Lost { task: 0 }));
+        assert_eq!(codes(Ok(notices)).last(), Some(&LOST));
     }
 
     #[test]
@@ -610,10 +578,7 @@ mod tests {
         let mut dispatch = Dispatch::new(&scheduler, array(&[0]));
         dispatch.poll().unwrap();
         scheduler.set("w-1", 0, JobState::Held("BadConstraints".into()));
-        assert!(matches!(
-            dispatch.poll().unwrap()[..],
-            [Notice::Held { task: 0, .. }]
-        ));
+        assert_eq!(codes(dispatch.poll()), [HELD]);
         assert_eq!(dispatch.poll().unwrap(), []);
         assert_eq!(scheduler.submissions(), 1);
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::dispatch::{Dispatch, Notice, OutageFilter};
+use super::dispatch::Dispatch;
 use super::scheduler::{JobArray, Scheduler};
 use perfquilt_model::error::Result;
 use perfquilt_model::progress::Progress;
@@ -56,7 +56,7 @@ pub fn run(
     if !dispatch.is_over()
         && let Err(error) = dispatch.cancel()
     {
-        progress.warn(&format!("jobs may be left in the queue: {error}"));
+        progress.warn(error.warning("jobs may be left in the queue"));
     }
     ended
 }
@@ -68,8 +68,6 @@ fn wait(
     accept: &mut dyn FnMut(u32, &[u8]) -> Result<ResultVerdict>,
 ) -> Result<BTreeSet<u32>> {
     let mut open: BTreeSet<u32> = tasks.keys().copied().collect();
-    let mut lost = BTreeSet::new();
-    let mut outages = OutageFilter::default();
     let mut asked: Option<Instant> = None;
     loop {
         check_interrupted()?;
@@ -82,7 +80,7 @@ fn wait(
                 Err(error) => Err(error),
             };
             if let Err(error) = &verdict {
-                progress.warn(&error.to_string());
+                progress.warn(error.clone().into());
             }
             if verdict.is_ok_and(|verdict| verdict == ResultVerdict::Done) {
                 open.remove(&task);
@@ -94,17 +92,12 @@ fn wait(
             }
         }
         if open.is_empty() {
-            return Ok(lost);
+            return Ok(dispatch.lost().clone());
         }
         if asked.is_none_or(|asked| asked.elapsed() >= SCHEDULER_INTERVAL) {
-            let notices = dispatch.poll()?;
-            for notice in outages.new_only(notices) {
-                progress.warn(&notice.to_string());
-                if let Notice::Lost { task } = notice {
-                    open.remove(&task);
-                    lost.insert(task);
-                }
-            }
+            let warnings = dispatch.poll()?.into_iter();
+            warnings.for_each(|warning| progress.warn(warning));
+            open.retain(|task| !dispatch.lost().contains(task));
             asked = Some(Instant::now());
         }
         std::thread::sleep(RESULT_INTERVAL);

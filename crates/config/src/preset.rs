@@ -12,6 +12,7 @@ use super::document::Document;
 use super::{Config, Workload, fraction, seconds};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::Meter;
+use perfquilt_model::warning::Warning;
 
 /// How the timed blocks vary the layout of code and data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -162,7 +163,7 @@ impl Preset {
 
     /// Returns a warning if the resolution is too coarse for the margin of the first timed meter, so that patches
     /// without effect are seldom reported as such; `margin` returns a meter's margin as a fraction of speed.
-    pub fn unreachable_margin(&self, margin: &dyn Fn(Meter) -> f64) -> Option<String> {
+    pub fn unreachable_margin(&self, margin: &dyn Fn(Meter) -> f64) -> Option<Warning> {
         let resolution = self.resolution?;
         let meter = *self.timed_meters().first()?;
         let margin = margin(meter);
@@ -172,13 +173,13 @@ impl Preset {
             text.trim_end_matches('0').trim_end_matches('.').to_owned()
         };
         (resolution > enough * (1.0 + 1e-9)).then(|| {
-            format!(
+            Warning::unreachable_margin(format!(
                 "with a resolution of {} % and a margin of ±{} % for {meter}, patches without effect are seldom \
                  called so: choose `resolution = {}` or less, or a wider margin in [margin]",
                 percent(resolution),
                 percent(margin),
                 enough,
-            )
+            ))
         })
     }
 

@@ -48,9 +48,8 @@ pub(crate) fn error(message: &str, key: Option<&str>, is_item: bool) -> Error {
             return removed;
         }
         let here = key.map_or_else(String::new, |key| format!(" for `{key}`"));
+        let all = format!("available: {}", known.join(", "));
         let known = known.iter().map(String::as_str);
-        let all: Vec<&str> = known.clone().collect();
-        let all = format!("available: {}", all.join(", "));
         return Error::configuration(format!("there is no value `{name}`{here}"))
             .near(&name, known, all);
     }

@@ -96,7 +96,7 @@ pub fn post(
             let errors = [kept.err(), check_run.err(), label.err()];
             let mut errors = errors.into_iter().flatten();
             let first = errors.next();
-            errors.for_each(|error| progress.warn(&error.to_string()));
+            errors.for_each(|error| progress.warn(error.into()));
             Err(first.unwrap_or_else(|| Error::internal("nothing was posted")))
         }
     }

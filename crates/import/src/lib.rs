@@ -23,6 +23,7 @@ use perfquilt_config::CONFIG_FILE;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
+use perfquilt_model::warning::Warning;
 use perfquilt_rebase::edit::publish::{self, FileChange};
 use perfquilt_rebase::transfer::transfer;
 use perfquilt_rebase::{TreePair, with_folder};
@@ -246,7 +247,7 @@ struct AppliedSource {
     /// The tree with all patches.
     tree: String,
     /// Warnings about the patches.
-    warnings: Vec<String>,
+    warnings: Vec<Warning>,
 }
 
 impl ImportTarget<'_> {
@@ -266,7 +267,8 @@ impl ImportTarget<'_> {
             applied => applied?,
         };
         let checked = self.checked(&objects, source, &applied.tree)?;
-        let mut notes = [source.notes.clone(), applied.warnings].concat();
+        let mut notes = source.notes.clone();
+        notes.extend(applied.warnings.iter().map(Warning::to_string));
         notes.extend(self.other_order(&objects, source, Some(&applied.tree)));
         let (series_path, folder) = paths;
         let root = self.ws.root();
@@ -328,11 +330,9 @@ impl ImportTarget<'_> {
                 patch
                     .check_complete()
                     .map_err(|error| error.details([format!("in {}", source.kind)]))?;
-                warnings.extend(patch.lacks().iter().map(ToString::to_string));
-                warnings.extend(patch.indented_diff().iter().map(ToString::to_string));
-                if patch.has_text_between() {
-                    warnings.extend(patch.text_between(&bytes).iter().map(ToString::to_string));
-                }
+                warnings.extend(patch.lacks());
+                warnings.extend(patch.indented_diff());
+                warnings.extend(patch.text_between(&bytes));
             }
             if source.series.is_none() && source.base.is_none() && strip.is_none() {
                 let mut release = TrialTree::new(objects, &self.release.tree)?;
@@ -361,15 +361,11 @@ impl ImportTarget<'_> {
             // Nothing but their contexts says where the hunks of mails and files belong.
             let before = std::iter::once(release).chain(&steps);
             for (patch, before) in series.patches().iter().zip(before) {
-                let twins = twins_in(&mut TrialTree::new(objects, before)?, patch, fuzz)?;
-                warnings.extend(twins.iter().map(ToString::to_string));
+                let mut tree = TrialTree::new(objects, before)?;
+                warnings.extend(twins_in(&mut tree, patch, fuzz)?);
             }
         }
-        warnings.extend(
-            same_change(series.patches())
-                .iter()
-                .map(ToString::to_string),
-        );
+        warnings.extend(same_change(series.patches()));
         let tree = steps.last().unwrap_or(release).clone();
         Ok(AppliedSource {
             series,
@@ -457,7 +453,7 @@ fn created_without_prefix(
     release: &mut TrialTree<'_>,
     patch: &Patch,
     bytes: &[u8],
-) -> Result<Option<String>> {
+) -> Result<Option<Warning>> {
     let whole = diff::parse_whole(bytes, &patch.shown)?.files;
     for (diff, whole) in patch.files.iter().zip(&whole) {
         let Some(name) = whole
@@ -469,13 +465,12 @@ fn created_without_prefix(
         };
         let first = name.split(|&byte| byte == b'/').next().unwrap_or_default();
         if !matches!(first, b"a" | b"b") && release.is_folder(first)? {
-            return Ok(Some(format!(
-                "{}:{}: this makes {}; if the patch was made without a prefix, {} is right: `perfquilt import SOURCE -p 0`",
-                patch.shown,
-                diff.line,
+            let warning = Warning::no_prefix(format!(
+                "this makes {}; if the patch was made without a prefix, {} is right: `perfquilt import SOURCE -p 0`",
                 diff.shown_name(),
                 path::shown(name)
-            )));
+            ));
+            return Ok(Some(warning.at(&patch.shown, diff.line)));
         }
     }
     Ok(None)

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
+use perfquilt_model::warning::Warning;
 use perfquilt_series::series::diff::same_changes;
 use perfquilt_series::series::rewritten;
 use perfquilt_series::series::{
@@ -18,44 +19,18 @@ use perfquilt_series::stack::place::{HunkPlaces, Placer};
 use perfquilt_series::stack::trial::TrialTree;
 use perfquilt_series::stack::{Stack, format};
 use perfquilt_series::upstream;
-use perfquilt_series::upstream::Objects;
+use perfquilt_series::upstream::{Objects, Release};
 
 pub use fix::{FixResult, fix};
 pub use split::{SplitFile, SplitResult, split};
 
-/// The severity of a finding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Severity {
-    /// The series cannot be used.
-    Error,
-    /// The series can be used, but something is probably unintended.
-    Warning,
-}
-
-impl Severity {
-    /// Returns `error` or `warning`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Severity::Error => "error",
-            Severity::Warning => "warning",
-        }
-    }
-}
-
-/// One problem.
-#[derive(Debug, Clone)]
-pub struct Finding {
-    /// The severity.
-    pub severity: Severity,
-    /// Message, location and hint.
-    pub error: Error,
-}
-
 /// The result of [`lint`].
 #[derive(Debug, Clone, Default)]
 pub struct LintReport {
-    /// The problems, errors first.
-    pub findings: Vec<Finding>,
+    /// Why the series cannot be used.
+    pub errors: Vec<Error>,
+    /// What is probably unintended.
+    pub warnings: Vec<Warning>,
     /// Whether lint applied the patches. It does not if the series has other errors, or the release is not fetched.
     pub applied: bool,
     /// The name of the release if it is not fetched, so that no patch could be applied to it.
@@ -72,10 +47,7 @@ pub fn lint(ws: &Workspace, progress: &dyn Progress) -> Result<LintReport> {
         Ok(survey) => survey,
         Err(error) if error.kind() == Kind::Series => {
             return Ok(LintReport {
-                findings: vec![Finding {
-                    severity: Severity::Error,
-                    error,
-                }],
+                errors: vec![error],
                 ..LintReport::default()
             });
         }
@@ -90,7 +62,7 @@ pub fn lint(ws: &Workspace, progress: &dyn Progress) -> Result<LintReport> {
     let sound = errors.is_empty();
     let mut warnings = quirks(series.file(), &paths.series.to_string_lossy());
     warnings.extend(unused.iter().map(|name| {
-        Error::lint("the series does not name this file")
+        Warning::unlisted_patch("the series does not name this file")
             .at(paths.patches.join(name), None)
             .hint("add it to the series, or remove it")
     }));
@@ -115,34 +87,30 @@ pub fn lint(ws: &Workspace, progress: &dyn Progress) -> Result<LintReport> {
                 warnings.extend(twin_places(ws, &series, &stack)?);
                 let forms = canonical_forms(ws, &location, &series, &stack)?;
                 for ((patch, step), form) in series.patches().iter().zip(&stack.steps).zip(forms) {
-                    let what = if step.fit.fuzz != 0 {
-                        format!(
-                            "applies to {} only with fuzz {}",
-                            release.name, step.fit.fuzz
-                        )
-                    } else if step.fit.offset != 0 {
-                        format!(
-                            "applies to {} with an offset of {} lines",
-                            release.name, step.fit.offset
-                        )
+                    let (name, stack::PatchFit { offset, fuzz }) = (&release.name, step.fit);
+                    let warning = if fuzz != 0 {
+                        Warning::fuzz(format!("applies to {name} only with fuzz {fuzz}"))
+                    } else if offset != 0 {
+                        let words = format!("applies to {name} with an offset of {offset} lines");
+                        Warning::offset(words)
                     } else if form.is_some() {
-                        "not in canonical form (`git diff --full-index --binary -M`)".to_owned()
+                        Warning::not_canonical(
+                            "not in canonical form (`git diff --full-index --binary -M`)",
+                        )
                     } else {
                         continue;
                     };
-                    let error = Error::lint(what).at(&patch.shown, None);
-                    warnings.push(error.hint("`perfquilt lint --fix` rewrites it"));
+                    let warning = warning.at(&patch.shown, None);
+                    warnings.push(warning.hint("`perfquilt lint --fix` rewrites it"));
                 }
             }
             Err(error) if error.kind() == Kind::Series => errors.push(error),
             Err(error) => return Err(error),
         }
     }
-    let finding = |severity| move |error| Finding { severity, error };
-    let errors = errors.into_iter().map(finding(Severity::Error));
-    let warnings = warnings.into_iter().map(finding(Severity::Warning));
     Ok(LintReport {
-        findings: errors.chain(warnings).collect(),
+        errors,
+        warnings,
         applied,
         not_fetched,
     })
@@ -156,8 +124,19 @@ fn imported(ws: &Workspace) -> Result<bool> {
         .any(|release| release.current && release.is_available()))
 }
 
+/// Returns the current release, which must be imported: only then it shows what `what` does.
+fn imported_release(ws: &Workspace, what: &str, progress: &dyn Progress) -> Result<Release> {
+    if !imported(ws)? {
+        return Err(Error::release_missing(format!(
+            "the release is not imported, so lint cannot check what {what} do"
+        ))
+        .hint("`perfquilt upstream fetch` imports it"));
+    }
+    upstream::ensure(ws, None, progress)
+}
+
 /// Reports hunks that apply at another line than their own although the file has their lines several times.
-fn twin_places(ws: &Workspace, series: &Series, stack: &Stack) -> Result<Vec<Error>> {
+fn twin_places(ws: &Workspace, series: &Series, stack: &Stack) -> Result<Vec<Warning>> {
     let store = Objects::open(&ws.object_store())?;
     let mut found = Vec::new();
     let mut before = stack.release.tree.as_str();
@@ -173,7 +152,11 @@ fn twin_places(ws: &Workspace, series: &Series, stack: &Stack) -> Result<Vec<Err
 
 /// Reports the hunks of `patch` that apply to `tree` at another line than their own although the file has their lines
 /// several times.
-pub(crate) fn twins_in(tree: &mut TrialTree<'_>, patch: &Patch, fuzz: usize) -> Result<Vec<Error>> {
+pub(crate) fn twins_in(
+    tree: &mut TrialTree<'_>,
+    patch: &Patch,
+    fuzz: usize,
+) -> Result<Vec<Warning>> {
     let fuzz = patch.flags.fuzz.unwrap_or(fuzz);
     let mut found = Vec::new();
     for diff in &patch.files {
@@ -187,7 +170,7 @@ pub(crate) fn twins_in(tree: &mut TrialTree<'_>, patch: &Patch, fuzz: usize) -> 
     Ok(found)
 }
 
-fn twins_of(patch: &Patch, diff: &FileDiff, content: &[u8], fuzz: usize) -> Vec<Error> {
+fn twins_of(patch: &Patch, diff: &FileDiff, content: &[u8], fuzz: usize) -> Vec<Warning> {
     let mut placer = Placer::new(content).ignore_blanks(patch.flags.ignore_whitespace);
     let all = HunkPlaces::new(content);
     let mut found = Vec::new();
@@ -212,7 +195,8 @@ fn twins_of(patch: &Patch, diff: &FileDiff, content: &[u8], fuzz: usize) -> Vec<
         );
         let hint =
             "check that this is the right place; `perfquilt lint --fix` then writes its line";
-        found.push(Error::lint(what).at(&patch.shown, hunk.line).hint(hint));
+        let warning = Warning::several_places(what);
+        found.push(warning.at(&patch.shown, hunk.line).hint(hint));
     }
     found
 }
@@ -263,33 +247,22 @@ fn without_functions(diff: &[u8]) -> Vec<&[u8]> {
         .collect()
 }
 
-/// Returns the patches with their bytes.
-fn with_bytes<'s>(
-    location: &'s SeriesLocation,
-    series: &'s Series,
-    wanted: fn(&Patch) -> bool,
-) -> impl Iterator<Item = Result<(&'s Patch, Vec<u8>)>> {
-    let named = series.file().entries().iter();
-    let entries: BTreeMap<&str, _> = named.map(|entry| (entry.name.as_str(), entry)).collect();
-    let patches = series.patches().iter().filter(move |patch| wanted(patch));
-    patches.filter_map(move |patch| {
-        let entry = entries.get(patch.name.as_str())?;
-        Some(location.bytes(entry).map(|bytes| (patch, bytes)))
-    })
-}
-
 /// Reports text between diffs, which no program reads, and diffs in the words of a header.
-fn text_between(location: &SeriesLocation, series: &Series) -> Result<Vec<Error>> {
+fn text_between(location: &SeriesLocation, series: &Series) -> Result<Vec<Warning>> {
     let mut found = Vec::new();
-    for patch in with_bytes(location, series, Patch::has_text_between) {
-        let (patch, bytes) = patch?;
-        found.extend(patch.text_between(&bytes));
+    for patch in series.patches() {
+        let mut entries = series.file().entries().iter();
+        if patch.has_text_between()
+            && let Some(entry) = entries.find(|entry| entry.name == patch.name)
+        {
+            found.extend(patch.text_between(&location.bytes(entry)?));
+        }
     }
     Ok(found)
 }
 
 /// Reports patches that make the change of an earlier one, whatever their headers and forms.
-pub(crate) fn same_change(patches: &[Patch]) -> Vec<Error> {
+pub(crate) fn same_change(patches: &[Patch]) -> Vec<Warning> {
     let is_same = |one: &&Patch, other: &Patch| {
         let names = |patch: &Patch| -> Vec<Vec<u8>> {
             patch
@@ -307,8 +280,9 @@ pub(crate) fn same_change(patches: &[Patch]) -> Vec<Error> {
         let first = patches[..index]
             .iter()
             .find(|first| is_same(first, patch))?;
-        let error = Error::lint(format!("the same diff as {}", first.name)).at(&patch.shown, None);
-        Some(error.hint("remove one of them from the series"))
+        let warning = Warning::same_change(format!("the same diff as {}", first.name));
+        let warning = warning.at(&patch.shown, None);
+        Some(warning.hint("remove one of them from the series"))
     });
     found.collect()
 }
@@ -320,97 +294,71 @@ fn unindented(line: &str) -> Option<&str> {
 }
 
 /// Reports lines that quilt interprets differently than perfquilt.
-fn quirks(file: &SeriesFile, shown: &str) -> Vec<Error> {
+fn quirks(file: &SeriesFile, shown: &str) -> Vec<Warning> {
     let mut found = Vec::new();
     // Reported only once.
     let mut crlf = false;
     for (index, line) in file.lines().iter().enumerate() {
-        let warn = |what: &str, hint: &str| {
-            Error::lint(what.to_owned())
-                .at(shown, index + 1)
-                .hint(hint.to_owned())
-        };
+        let mut add = |warning: Warning| found.push(warning.at(shown, index + 1));
         if unindented(line).is_some() {
-            found.push(warn(
-                "quilt takes this comment for a patch called `#`",
-                "start it in the first column",
-            ));
+            let what = "quilt takes this comment for a patch called `#`";
+            add(Warning::indented_comment(what).hint("start it in the first column"));
         }
         let mut words = line.split([' ', '\t']).filter(|word| !word.is_empty());
         if words.next().is_some_and(|name| !name.starts_with('#')) && words.next() == Some("-p1") {
-            found.push(warn(
-                "`-p1` is the default",
-                "quilt removes it at the next refresh; so does `perfquilt lint --fix`",
-            ));
+            add(Warning::default_strip("`-p1` is the default")
+                .hint("quilt removes it at the next refresh; so does `perfquilt lint --fix`"));
         }
         if line.ends_with('\r') && !crlf {
             crlf = true;
-            found.push(warn(
-                "the line ends in CR LF",
-                "quilt expects plain line ends",
-            ));
+            add(Warning::line_ends("the line ends in CR LF").hint("quilt expects plain line ends"));
         }
     }
     found
 }
 
-fn patch_warnings(patch: &Patch) -> Vec<Error> {
+fn patch_warnings(patch: &Patch) -> Vec<Warning> {
     if patch.files.is_empty() {
-        let empty = Error::lint("the patch is empty").at(&patch.shown, None);
+        let empty = Warning::no_diff("the patch is empty").at(&patch.shown, None);
         return vec![empty.hint("remove it from the series")];
     }
     let mut found = Vec::new();
     found.extend(patch.indented_diff());
-    found.extend(patch.rest.stray.first().map(|&line| patch.ignored(line)));
+    let ignored = patch.rest.stray.first();
+    found.extend(ignored.map(|&line| patch.ignored(line).into()));
     let cut = patch.rest.cut_off.map(|cut| cut.line);
     let names = patch
         .rest
         .without_hunks
         .first()
         .filter(|&&line| cut.is_none_or(|cut| cut > line + 1));
-    found.extend(names.map(|&line| patch.no_hunk(line)));
+    found.extend(names.map(|&line| patch.no_hunk(line).into()));
     found.extend(patch.lacks());
-    let mut warn = |line: Option<usize>, what: String, hint: &str| {
-        found.push(
-            Error::lint(what)
-                .at(&patch.shown, line)
-                .hint(hint.to_owned()),
-        );
-    };
     let header = &patch.header;
+    let mut add = |line: usize, warning: Warning| found.push(warning.at(&patch.shown, line));
     if header.title().is_none() {
-        warn(
-            Some(1),
-            "the patch has no header".to_owned(),
-            "start it with `Subject:` or `Description:` and `From:`, and describe its purpose",
-        );
+        let hint =
+            "start it with `Subject:` or `Description:` and `From:`, and describe its purpose";
+        add(1, Warning::no_header("the patch has no header").hint(hint));
     } else {
         if header.subject.is_none() {
-            warn(
-                Some(1),
-                "the header has no `Subject:` or `Description:`".to_owned(),
-                "the first line of text is taken as the title",
-            );
+            let what = "the header has no `Subject:` or `Description:`";
+            let hint = "the first line of text is taken as the title";
+            add(1, Warning::no_subject(what).hint(hint));
         }
         if header.author.is_none() {
-            warn(
-                Some(1),
-                "the header has no `From:` or `Author:`".to_owned(),
-                "the commit's author is `unknown` without it",
-            );
+            let what = "the header has no `From:` or `Author:`";
+            let hint = "the commit's author is `unknown` without it";
+            add(1, Warning::no_author(what).hint(hint));
         }
     }
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     for diff in &patch.files {
-        if let Some(first) = seen.insert(diff.shown_name(), diff.line) {
-            warn(
-                Some(diff.line),
-                format!(
-                    "{} is changed a second time (first on line {first})",
-                    diff.shown_name()
-                ),
-                "`perfquilt lint --fix` joins both",
-            );
+        let name = diff.shown_name();
+        if let Some(first) = seen.insert(name.clone(), diff.line) {
+            let what = format!("{name} is changed a second time (first on line {first})");
+            let warning = Warning::changed_twice(what);
+            add(diff.line, warning.hint("`perfquilt lint --fix` joins both"));
         }
     }
     found

@@ -175,7 +175,7 @@ pub fn build_points(
             Err(error) if matches!(error.kind(), Kind::Interrupted | Kind::Usage) => {
                 return Err(error.clone());
             }
-            Err(error) => progress.warn(&format!("point {point} failed: {error}")),
+            Err(error) => progress.warn(error.warning(format!("point {point} failed"))),
             Ok(built) if built.cached => {
                 progress.note(&format!("point {point}: {} is in the cache", item.label));
             }
@@ -398,8 +398,8 @@ impl RunJob<'_> {
             }),
             Err(error) if matches!(error.kind(), Kind::Interrupted | Kind::Usage) => Err(error),
             Err(error) => {
-                let fault = format!("the server's own tests did not run: {error}");
-                self.progress.warn(&fault);
+                let words = "the server's own tests did not run";
+                self.progress.warn(error.warning(words));
                 Ok(TestFailures {
                     lacking: vec![(None, error)],
                     new: None,

@@ -1,4 +1,4 @@
-//! Numbers of things in messages.
+//! Numbers and lists of things in messages.
 
 use std::fmt::Display;
 
@@ -8,9 +8,26 @@ pub fn counted<N: Display + PartialEq + From<u8>>(count: N, one: &str, several: 
     format!("{count} {noun}")
 }
 
+/// Lists the first `most` of `things`, and says how many more there are: `a, b and 3 more`.
+pub fn listed<T: Display>(things: &[T], most: usize) -> String {
+    let (named, more) = things.split_at(things.len().min(most));
+    let named: Vec<String> = named.iter().map(T::to_string).collect();
+    match more.len() {
+        0 => named.join(", "),
+        more => format!("{} and {more} more", named.join(", ")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_the_first_of_many_are_listed() {
+        assert_eq!(listed(&["a", "b"], 2), "a, b");
+        assert_eq!(listed(&["a", "b", "c"], 2), "a, b and 1 more");
+        assert_eq!(listed(&[0; 0], 2), "");
+    }
 
     #[test]
     fn only_one_is_singular() {

@@ -86,12 +86,12 @@ impl fmt::Display for SourceLocation {
 ///
 /// Messages are lower-case fragments without a full stop. Details hold output of another program
 /// (a compiler's message, the tail of a server's log), one line each.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
     inner: Box<Inner>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Inner {
     code: u16,
     kind: Kind,
@@ -104,13 +104,14 @@ struct Inner {
 }
 
 impl Error {
-    /// Creates an error with the number of its code; each code has a constructor of its own ([`code`](crate::code)).
-    pub(crate) fn new(code: u16, kind: Kind, message: String) -> Self {
+    /// Creates an error with the number of its code; each code has a constructor of its own ([`code`](crate::code)). If a warning
+    /// ended a command, that would be a fault of perfquilt.
+    pub(crate) fn new(code: u16, kind: Option<Kind>, message: String) -> Self {
         let hint = says_too_many_files(&message).then(|| TOO_MANY_FILES.to_owned());
         Error {
             inner: Box::new(Inner {
                 code,
-                kind,
+                kind: kind.unwrap_or(Kind::Internal),
                 location: None,
                 message,
                 details: Vec::new(),
@@ -136,6 +137,11 @@ impl Error {
             std::io::ErrorKind::ReadOnlyFilesystem => Self::read_only(message).hint(READ_ONLY),
             _ => Self::file(message),
         }
+    }
+
+    /// Creates the error for a value that cannot be written as JSON.
+    pub fn json(error: serde_json::Error) -> Self {
+        Self::internal(format!("cannot write JSON: {error}"))
     }
 
     /// Creates the error for a `what` called `name` that does not exist. The hint suggests the nearest of the
@@ -212,16 +218,16 @@ impl Error {
     /// Adds a hint before the one that the error has.
     #[must_use]
     pub fn hint_before(self, first: &str) -> Self {
-        let hints = std::iter::once(first).chain(self.hint_text());
-        let hint = hints.collect::<Vec<_>>().join("; ");
+        let own = self.hint_text();
+        let hint = own.map_or(first.to_owned(), |own| format!("{first}; {own}"));
         self.hint(hint)
     }
 
     /// Adds a hint after the one that the error has.
     #[must_use]
     pub fn hint_after(self, last: &str) -> Self {
-        let hints = self.hint_text().into_iter().chain([last]);
-        let hint = hints.collect::<Vec<_>>().join("; ");
+        let own = self.hint_text();
+        let hint = own.map_or(last.to_owned(), |own| format!("{own}; {last}"));
         self.hint(hint)
     }
 

@@ -38,7 +38,7 @@ pub struct Failure {
 impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {
         let place = failure.place.map(|place| format!("in {place}"));
-        Error::new(failure.code.number, failure.kind, failure.message)
+        Error::new(failure.code.number, Some(failure.kind), failure.message)
             .details(place.into_iter().chain(failure.details))
             .hint_if(failure.hint)
     }
@@ -63,12 +63,7 @@ impl Failure {
     /// measured.
     #[must_use]
     pub fn hiding(mut self, hidden: &[String]) -> Self {
-        let own = [
-            Some(&mut self.message),
-            self.place.as_mut(),
-            self.hint.as_mut(),
-        ];
-        for text in own.into_iter().flatten().chain(&mut self.details) {
+        for text in self.texts() {
             for folder in hidden {
                 *text = text.replace(folder.as_str(), "…");
             }
@@ -79,17 +74,20 @@ impl Failure {
     /// Truncates every text to [`LONGEST`] characters and the details to a readable number of lines.
     #[must_use]
     pub fn cut(mut self) -> Self {
-        let cut = |text: &mut String| {
+        self.details.truncate(MOST_LINES);
+        for text in self.texts() {
             if let Some((end, _)) = text.char_indices().nth(LONGEST) {
                 text.truncate(end);
                 text.push('…');
             }
-        };
-        cut(&mut self.message);
-        self.place.as_mut().into_iter().for_each(cut);
-        self.hint.as_mut().into_iter().for_each(cut);
-        self.details.truncate(MOST_LINES);
-        self.details.iter_mut().for_each(cut);
+        }
         self
+    }
+
+    fn texts(&mut self) -> impl Iterator<Item = &mut String> {
+        let own = [&mut self.message].into_iter();
+        own.chain(&mut self.place)
+            .chain(&mut self.hint)
+            .chain(&mut self.details)
     }
 }

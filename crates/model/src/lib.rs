@@ -43,6 +43,7 @@ pub mod progress;
 pub mod rebase;
 pub mod repository;
 pub mod server_tests;
+pub mod warning;
 pub mod watch;
 
 pub use error::{Error, Result};

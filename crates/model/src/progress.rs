@@ -1,5 +1,7 @@
 //! Progress reporting. The library never prints; the command line passes in a [`Progress`].
 
+use crate::warning::Warning;
+
 /// The environment variable with the seconds between two interim lines in a log.
 pub const INTERIM_SECONDS: &str = "PERFQUILT_INTERIM_SECONDS";
 
@@ -17,7 +19,7 @@ pub trait Progress: Send + Sync {
     }
 
     /// Reports a problem that does not stop the work.
-    fn warn(&self, line: &str);
+    fn warn(&self, warning: Warning);
 }
 
 /// A running step. Dropping it without [`Step::finish`] means that it failed.
@@ -45,7 +47,7 @@ impl Progress for Silent {
 
     fn note(&self, _line: &str) {}
 
-    fn warn(&self, _line: &str) {}
+    fn warn(&self, _warning: Warning) {}
 }
 
 impl Step for SilentStep {

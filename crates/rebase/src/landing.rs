@@ -8,6 +8,7 @@ use super::three_way::{FileMerge, MergeTexts};
 use crate::histogram::histogram_runs;
 use crate::line_runs::LineRun;
 use crate::merge::side;
+use perfquilt_model::counted::listed;
 use perfquilt_model::error::Result;
 use perfquilt_model::rebase::LandingPlace;
 use perfquilt_series::series::path::shown;
@@ -207,21 +208,16 @@ pub fn doubled_lines(merge: &FileMerge) -> Result<Option<String>> {
             let count = |side: &HashMap<Vec<u8>, usize>| side.get(&text).copied().unwrap_or(0);
             let is_moved = count(&was) == count(&patched) && count(&was) == count(&released);
             if distinctive(&text) >= MIN_LINE && is_moved && count(&merged) > count(&was) {
-                found.push(String::from_utf8_lossy(line.trim_ascii()).into_owned());
+                found.push(format!("`{}`", String::from_utf8_lossy(line.trim_ascii())));
             }
         }
     }
-    let Some(first) = found.first() else {
-        return Ok(None);
-    };
-    let more = match found.len() - 1 {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    let file = shown(&merge.path);
-    Ok(Some(format!(
-        "upstream moves lines of {file} elsewhere than the patch, so that they are there twice: `{first}`{more}"
-    )))
+    let (file, lines) = (shown(&merge.path), listed(&found, 1));
+    Ok((!found.is_empty()).then(|| {
+        format!(
+            "upstream moves lines of {file} elsewhere than the patch, so that they are there twice: {lines}"
+        )
+    }))
 }
 
 /// Counts lines, white space aside.

@@ -11,6 +11,7 @@ use super::document::{
 use super::nouns::Nouns;
 use super::number;
 use super::number::units;
+use super::report::warnings;
 use super::text::capital;
 use perfquilt_judge::attribution::{
     ComparedExperiment, Comparison, ComparisonRow, ComparisonTable, DifferenceVerdict, Effect,
@@ -251,8 +252,9 @@ pub fn document(comparison: &Comparison) -> Document {
     nodes.push(Node::Facts(facts.collect()));
     let counts = tally(comparison).filter(|_| !comparison.replicates);
     nodes.extend(counts.map(|words| paragraph(words + ".")));
-    let lines = comparison.incomparable.iter().chain(&comparison.warnings);
-    nodes.extend(lines.map(|line| note(sentence(line))));
+    let reason = comparison.incomparable.iter();
+    nodes.extend(reason.map(|reason| note(sentence(reason))));
+    nodes.extend(warnings(&comparison.warnings));
     nodes.push(soft(legend(comparison)));
     let noun = nouns(comparison);
     let main = comparison
@@ -423,6 +425,7 @@ mod tests {
     use crate::tests::Experiment;
     use crate::text::width;
     use perfquilt_judge::attribution::compare;
+    use perfquilt_model::warning::Warning;
 
     fn comparison(name: &str) -> Comparison {
         let old = Experiment::new(&[(0.03, 0.02), (0.01, 0.01)]);
@@ -506,7 +509,7 @@ mod tests {
         new.header.base = Some("other".to_owned());
         let compared = compare(&old.attribution(), &new.attribution());
         let words = "The bases differ (`old` and `other`): a difference may be theirs.";
-        assert_eq!(compared.warnings, [words]);
+        assert_eq!(compared.warnings, [Warning::other_bases(words)]);
     }
 
     #[test]

@@ -20,6 +20,7 @@ use super::view::View;
 use super::{functions, number};
 use perfquilt_judge::attribution::Attribution;
 use perfquilt_model::observation::{ExperimentHeader, Meter, Observation};
+use perfquilt_model::warning::Warning;
 
 pub use builds::{BuiltServer, built_servers};
 pub(super) use columns::{EffectRows, main_table};
@@ -187,7 +188,7 @@ pub(super) fn terminal(attribution: &Attribution, details: bool) -> Document {
     let mut nodes = vec![subject(&view)];
     let sections = content.sections().into_iter().rev();
     nodes.extend(sections.flat_map(|(_, nodes)| nodes));
-    nodes.extend(warnings(attribution));
+    nodes.extend(warnings(&attribution.warnings));
     nodes.extend(one_layout(&content));
     nodes.push(main_table(&content));
     nodes.push(soft(view.legend()));
@@ -253,7 +254,7 @@ fn patches(content: &Content<'_>) -> Vec<Node> {
     let view = content.view;
     let mut nodes = vec![main_table(content), legend(view)];
     nodes.extend(provenance(view));
-    nodes.extend(warnings(view.attribution));
+    nodes.extend(warnings(&view.attribution.warnings));
     nodes
 }
 
@@ -306,9 +307,10 @@ pub(super) fn legend(view: &View<'_>) -> Node {
     soft(format!("{} {SIGNIFICANT}", view.legend()))
 }
 
-pub(super) fn warnings(attribution: &Attribution) -> Vec<Node> {
-    let warnings = attribution.warnings.iter();
-    warnings.map(|warning| note(sentence(warning))).collect()
+/// Returns the words of warnings, each with its code.
+pub(super) fn warnings(warnings: &[Warning]) -> impl Iterator<Item = Node> {
+    let words = warnings.iter().map(Warning::to_string);
+    words.map(|words| note(sentence(&words)))
 }
 
 /// Returns the sources of reused figures, the end-to-end check and the unused observations.

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::document::{Cell, Document, literal, name, table};
 use super::number::grouped;
-use super::text::listed;
+use perfquilt_model::counted::listed;
 use perfquilt_model::point::Point;
 use perfquilt_model::server_tests::{PointTests, TestFailure};
 

@@ -8,6 +8,7 @@ use perfquilt_model::observation::{
     PointBuild, ReusedFrom, Supplement, WithinBlockError,
 };
 use perfquilt_model::point::Point;
+use perfquilt_model::warning::Warning;
 
 /// An experiment with known costs.
 pub(super) struct Experiment {
@@ -582,7 +583,8 @@ fn short_markdown_keeps_what_a_verdict_rests_on() {
     let mut experiment = Experiment::new(&[(0.012, 0.01), (0.02, 0.018)]);
     experiment.separate_points = vec![(Point::Alone(1), 0.01), (Point::Alone(2), 0.02)];
     let mut attribution = experiment.attribution();
-    attribution.warnings.push("the machine was busy".to_owned());
+    let busy = Warning::preempted("the machine was busy");
+    attribution.warnings.push(busy);
     attribution
         .failed
         .insert(Point::Step(2), "no room".to_owned());

@@ -41,16 +41,6 @@ pub fn is_deceptive(c: char) -> bool {
         | '\u{e0000}'..='\u{e007f}')
 }
 
-/// Lists the first `most` names, and says how many more there are: `a, b and 3 more`.
-pub(super) fn listed<N: AsRef<str>>(names: &[N], most: usize) -> String {
-    let (named, more) = names.split_at(names.len().min(most));
-    let named: Vec<&str> = named.iter().map(AsRef::as_ref).collect();
-    match more.len() {
-        0 => named.join(", "),
-        more => format!("{} and {more} more", named.join(", ")),
-    }
-}
-
 /// Returns the width of `text` on a terminal, in columns.
 pub fn width(text: &str) -> usize {
     text.width()

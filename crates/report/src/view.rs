@@ -7,14 +7,13 @@ use perfquilt_judge::attribution::{
     Verdict,
 };
 use perfquilt_judge::stats::FEWEST_COUNTED;
-use perfquilt_model::counted::counted;
+use perfquilt_model::counted::{counted, listed};
 use perfquilt_model::decision::DecisionKind;
 use perfquilt_model::observation::Meter;
 use perfquilt_model::point::Point;
 
 use super::document::Style;
 use super::nouns::Nouns;
-use super::text::listed;
 use super::{number, server_tests, tail};
 
 /// The content of a report in any format. Names in it are raw: each format must escape them.

@@ -6,13 +6,14 @@ use std::path::Path;
 
 use crate::earlier;
 use perfquilt_judge::attribution::{
-    Attribution, Collector, ObservationFault, WithinBlocks, attribute_with, function_changes,
+    Attribution, Collector, WithinBlocks, attribute_with, function_changes,
 };
 use perfquilt_judge::server_tests;
 use perfquilt_model::comparable::{Comparable, Part};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{Meter, Observation, ObservationFile, Supplement};
 use perfquilt_model::point::Point;
+use perfquilt_model::warning::Warning;
 use perfquilt_store::{ExperimentId, Store, jsonl};
 
 /// Returns a stored experiment in the form of an observation file.
@@ -48,7 +49,7 @@ pub fn edited_patch(
     store: &Store,
     before: ExperimentId,
     after: ExperimentId,
-) -> Result<Option<String>> {
+) -> Result<Option<Warning>> {
     let (old, new) = (store.header(before)?, store.header(after)?);
     let observed = (store.observed(before, &old)?, store.observed(after, &new)?);
     let servers =
@@ -71,10 +72,10 @@ pub fn edited_patch(
     Ok(edited
         .filter(|((one, other), point)| one == other && differs(*point) == Some(true))
         .map(|((name, _), point)| {
-            format!(
+            Warning::edited_patch(format!(
                 "Patch {point} ({name}) was edited between the experiments: its server is another one, and so are those of \
                  the patches behind it."
-            )
+            ))
         }))
 }
 
@@ -174,14 +175,13 @@ fn collect(
     while reader.read_ahead(&mut batch)? {
         for (line, observation) in batch.parse() {
             let observation = observation?;
-            if let Err(ObservationFault { message, twice }) = collector.add(&observation) {
-                let message = if twice {
+            if let Err(mut error) = collector.add(&observation) {
+                // The first of both is not in memory any more.
+                if error.code().number == 722 {
                     let first = again().and_then(|input| first_line(input, path, &observation));
-                    jsonl::duplicate_message(&observation, first)
-                } else {
-                    message
-                };
-                return Err(batch.at(line, Error::observation_file(message)));
+                    error = jsonl::duplicate(&observation, first);
+                }
+                return Err(batch.at(line, error));
             }
         }
         within_limits(&collector)?;

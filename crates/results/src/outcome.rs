@@ -202,8 +202,7 @@ impl RunOutcome {
 
     /// Writes the outcome to the folder `dir` atomically.
     fn write(&self, dir: &Path) -> Result<()> {
-        let text = serde_json::to_vec_pretty(self)
-            .map_err(|error| Error::internal(format!("cannot write JSON: {error}")))?;
+        let text = serde_json::to_vec_pretty(self).map_err(Error::json)?;
         write_file(&dir.join(OUTCOME_FILE), &digest::sealed(&text))
     }
 }
@@ -358,8 +357,7 @@ pub fn copy_untrusted(
 /// Writes a bisection to the folder `dir`, or removes the existing one.
 fn write_bisection(dir: &Path, session: Option<&BisectSession>) -> Result<()> {
     let text = session.map(serde_json::to_vec).transpose();
-    let text = text.map_err(|error| Error::internal(format!("cannot write JSON: {error}")))?;
-    let text = text.map(|text| digest::sealed(&text));
+    let text = text.map_err(Error::json)?.map(|text| digest::sealed(&text));
     write_or_remove(&dir.join(BISECTION_FILE), text.as_deref())
 }
 

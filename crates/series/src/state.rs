@@ -20,8 +20,7 @@ pub fn read<T: DeserializeOwned>(path: &Path, hint: impl FnOnce() -> String) -> 
 
 /// Returns the text of a state file.
 pub fn text(state: &impl Serialize) -> Result<Vec<u8>> {
-    let mut text = serde_json::to_vec_pretty(state)
-        .map_err(|error| Error::internal(format!("cannot write JSON: {error}")))?;
+    let mut text = serde_json::to_vec_pretty(state).map_err(Error::json)?;
     text.push(b'\n');
     Ok(text)
 }

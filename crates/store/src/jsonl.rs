@@ -27,14 +27,11 @@ pub fn read(input: impl BufRead, shown: &Path) -> Result<ObservationFile> {
     let mut observations: Vec<Observation> = Vec::new();
     let mut seen = SeenObservations::default();
     while let Some(observation) = reader.next_observation()? {
-        let fault = match reader.header.check_observation(&observation) {
-            Err(fault) => Some(fault),
-            Ok(()) => seen
-                .insert(&observation, reader.line())
-                .map(|line| duplicate_message(&observation, Some(line))),
-        };
-        if let Some(fault) = fault {
+        if let Err(fault) = reader.header.check_observation(&observation) {
             return Err(reader.at(Error::observation_file(fault)));
+        }
+        if let Some(line) = seen.insert(&observation, reader.line()) {
+            return Err(reader.at(duplicate(&observation, Some(line))));
         }
         observations.push(observation);
     }
@@ -45,13 +42,13 @@ pub fn read(input: impl BufRead, shown: &Path) -> Result<ObservationFile> {
     })
 }
 
-/// Returns the message for a duplicate observation, with the line of the first one if it is known.
-pub fn duplicate_message(observation: &Observation, before: Option<usize>) -> String {
+/// Returns the error for a duplicate observation, with the line of the first one if it is known.
+pub fn duplicate(observation: &Observation, before: Option<usize>) -> Error {
     let line = before.map_or("before".to_owned(), |line| format!("on line {line}"));
-    format!(
+    Error::observed_twice(format!(
         "block {}, point {}, workload {}, meter {} was {line} already",
         observation.block, observation.point, observation.workload, observation.meter
-    )
+    ))
 }
 
 /// Reads an observation file line by line, in constant memory.

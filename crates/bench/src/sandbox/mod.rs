@@ -235,8 +235,7 @@ impl Sandbox {
             // The group refuses first, and tells it.
             inner.processes = inner.processes.saturating_mul(2);
         }
-        let json = serde_json::to_string(&inner)
-            .map_err(|error| Error::internal(format!("cannot write JSON: {error}")))?;
+        let json = serde_json::to_string(&inner).map_err(Error::json)?;
         let mark = written.first().map(|path| path.to_string_lossy());
         let command = bubblewrap(user, &limits)?
             // If this program is killed before bubblewrap's process 1 has a death signal, the next start ends it.

@@ -13,6 +13,7 @@ use super::start_failure::{StartFailure, start_timeout};
 use super::{AdapterSetup, Instrumentation, Launch, listener, log};
 use crate::inputs::Trace;
 use perfquilt_config::files_below;
+use perfquilt_model::counted::listed;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_system::process::{
     Child, Command, DeathSignal, Exceptions, OrphanProcess, Sink, check_interrupted, describe_exit,
@@ -685,16 +686,11 @@ fn stay_in_foreground(error: Error) -> Error {
 
 /// Names processes: `` `toyd` (process 12) and `worker` (process 13) ``.
 fn names(processes: &[OrphanProcess]) -> String {
-    const SHOWN: usize = 3;
-    let shown: Vec<String> = processes
-        .iter()
-        .take(SHOWN)
-        .map(ToString::to_string)
-        .collect();
-    match processes.len().saturating_sub(SHOWN) {
-        0 => shown.join(" and "),
-        more => format!("{} and {more} more", shown.join(", ")),
+    if processes.len() > 3 {
+        return listed(processes, 3);
     }
+    let names = processes.iter().map(ToString::to_string);
+    names.collect::<Vec<_>>().join(" and ")
 }
 
 /// Returns the error of a server whose process could not be started. A missing program of the server itself, given

@@ -568,7 +568,7 @@ impl Progress for Noted {
         let _ = self.0.send(());
     }
 
-    fn warn(&self, _line: &str) {}
+    fn warn(&self, _warning: perfquilt_model::warning::Warning) {}
 }
 
 #[test]

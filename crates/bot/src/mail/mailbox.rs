@@ -142,8 +142,7 @@ impl Mailbox {
     pub(super) fn change<T>(&self, change: impl FnOnce(&mut MailState) -> T) -> Result<T> {
         let mut state = unpoisoned(&self.state);
         let result = change(&mut state);
-        let text = serde_json::to_vec(&*state)
-            .map_err(|error| Error::internal(format!("cannot write JSON: {error}")))?;
+        let text = serde_json::to_vec(&*state).map_err(Error::json)?;
         write_file(&self.folder.join("state.json"), &text)?;
         Ok(result)
     }

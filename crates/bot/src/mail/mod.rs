@@ -26,6 +26,7 @@ use perfquilt_import::{commit_mails, read_inbox};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::failure::Failure;
 use perfquilt_model::progress::Progress;
+use perfquilt_model::warning::Warning;
 use perfquilt_results::outcome::{self, OutcomePart, RunStart};
 use perfquilt_store::queue::{Job, JobState, NewJob, QueueChange, ReceivedDelivery};
 use perfquilt_system::files::write_file;
@@ -59,7 +60,10 @@ impl Mailbox {
             self.with(|state| state.letters.iter().map(known).collect());
         let limits = (now() - days, MAX_MAIL_BYTES);
         read_inbox(&self.inbox, &mut position, limits, &mut |place, bytes| {
-            let skipped = |why: &str| progress.warn(&format!("the mail {place} is skipped: {why}"));
+            let skipped = |why: &str| {
+                let words = format!("the mail {place} is skipped: {why}");
+                progress.warn(Warning::skipped_mail(words));
+            };
             let Some(bytes) = bytes else {
                 skipped("it is larger than 4 MiB; its series waits for a smaller one");
                 return Ok(());
@@ -230,7 +234,7 @@ impl Bot {
         while !process::interrupted() {
             match self.read_mail(mailbox, progress) {
                 Err(error) if error.kind() == Kind::Interrupted => break,
-                Err(error) => progress.warn(&in_one_line(&error)),
+                Err(error) => progress.warn(in_one_line(&error)),
                 Ok(_) => {}
             }
             if process::sleep(pause).is_err() {
@@ -248,7 +252,7 @@ impl BotThread<'_> {
             Ok(value) => Ok(Some(value)),
             Err(error) if error.kind() == Kind::Interrupted => Err(error),
             Err(error) => {
-                self.progress.warn(&in_one_line(&error));
+                self.progress.warn(in_one_line(&error));
                 Ok(None)
             }
         }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{canonical_forms, imported, unindented};
+use super::{canonical_forms, imported_release, unindented};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;
@@ -10,7 +10,6 @@ use perfquilt_rebase::edit::publish::{self, FileChange};
 use perfquilt_series::series::write::{self, SeriesLine};
 use perfquilt_series::series::{Patch, Series, SeriesFile, SeriesLocation};
 use perfquilt_series::stack;
-use perfquilt_series::upstream;
 
 /// The result of [`fix`].
 #[derive(Debug, Clone, Default)]
@@ -27,13 +26,7 @@ pub fn fix(ws: &Workspace, progress: &dyn Progress) -> Result<FixResult> {
     let lock = publish::lock(ws)?;
     let location = SeriesLocation::of(ws, None)?;
     let series = Series::load(ws)?;
-    if !imported(ws)? {
-        return Err(Error::release_missing(
-            "the release is not imported, so lint cannot check what the patches do",
-        )
-        .hint("`perfquilt upstream fetch` imports it"));
-    }
-    let release = upstream::ensure(ws, None, progress)?;
+    let release = imported_release(ws, "the patches", progress)?;
     let before = stack::apply(ws, &release, &series)?;
     let forms = canonical_forms(ws, &location, &series, &before)?;
     let mut bodies = Vec::new();

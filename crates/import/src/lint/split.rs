@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use super::imported;
+use super::imported_release;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;
@@ -13,7 +13,6 @@ use perfquilt_series::series::{
     Patch, Series, SeriesEntry, SeriesFile, SeriesLocation, commits_of, compression,
 };
 use perfquilt_series::stack::{self, Stack};
-use perfquilt_series::upstream;
 
 /// A file that was split.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,13 +49,7 @@ pub fn split(ws: &Workspace, progress: &dyn Progress) -> Result<SplitResult> {
     if parts.iter().all(|patch| patch.files.len() == 1) {
         return Ok(SplitResult::default());
     }
-    if !imported(ws)? {
-        return Err(Error::release_missing(
-            "the release is not imported, so lint cannot check what the parts of the patches do",
-        )
-        .hint("`perfquilt upstream fetch` imports it"));
-    }
-    let release = upstream::ensure(ws, None, progress)?;
+    let release = imported_release(ws, "the parts of the patches", progress)?;
     let before = stack::if_applies(stack::apply(ws, &release, &series))?;
     let new_lines: Vec<(&SeriesEntry, Vec<String>)> = parts
         .iter()

@@ -24,6 +24,7 @@ use perfquilt_model::observation::{
     ExperimentHeader, Meter, Observation, PlannedBlocks, RowName, Supplement,
 };
 use perfquilt_model::point::Point;
+use perfquilt_model::warning::Warning;
 
 /// Collects observations one by one, so that they need not fit into memory at once.
 pub struct Collector<'a> {
@@ -34,21 +35,6 @@ pub struct Collector<'a> {
     unexecuted: Unexecuted,
     /// This experiment, then those it reuses values of, in the header's order.
     sources: Vec<ObservationSource>,
-}
-
-/// The reason why an observation cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ObservationFault {
-    /// A sentence fragment that names the field.
-    pub message: String,
-    /// Whether the block already has the point.
-    pub twice: bool,
-}
-
-impl From<ObservationFault> for Error {
-    fn from(fault: ObservationFault) -> Self {
-        Error::observation_file(fault.message)
-    }
 }
 
 impl Collector<'static> {
@@ -88,20 +74,21 @@ impl<'a> Collector<'a> {
     }
 
     /// Adds an observation.
-    pub fn add(&mut self, observation: &Observation) -> Result<(), ObservationFault> {
-        let fault = |message, twice| ObservationFault { message, twice };
+    ///
+    /// # Errors
+    /// [`Error::observed_twice`] if the block already has the point, else [`Error::observation_file`].
+    pub fn add(&mut self, observation: &Observation) -> Result<()> {
         self.header
             .check_observation(observation)
-            .map_err(|message| fault(message, false))?;
+            .map_err(Error::observation_file)?;
         let place = self.header.source_of(&observation.experiment).unwrap_or(0);
         if self.sources[place].add(observation) {
             return Ok(());
         }
-        let message = format!(
+        Err(Error::observed_twice(format!(
             "block {} of workload {} ({}) has point {} twice",
             observation.block, observation.workload, observation.meter, observation.point
-        );
-        Err(fault(message, true))
+        )))
     }
 
     /// This experiment, then those it reuses values of.
@@ -230,8 +217,8 @@ impl<'a> Collector<'a> {
         attribution.sources = used(header, &attribution);
         let windowed = &effects.windowed;
         let found = warnings(&attribution, source, windowed, &self.unexecuted);
-        let grounds = effects.grounds.into_iter().map(|(text, _)| text);
-        let notes = self.supplement.notes.iter().cloned();
+        let grounds = effects.grounds.into_iter().map(|(warning, _)| warning);
+        let notes = self.supplement.notes.iter().map(Warning::reading_note);
         attribution.warnings = notes.chain(grounds).chain(found).collect();
         attribution
     }

@@ -11,6 +11,7 @@ use super::document::{
 use crate::stats::{Interval, LEVEL, StoppingRule, holm, speed};
 use perfquilt_model::comparable::Part;
 use perfquilt_model::observation::Meter;
+use perfquilt_model::warning::{self, Warning};
 
 /// Two experiments, and the difference of each patch's effect between them (docs/json.md).
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -27,7 +28,8 @@ pub struct Comparison {
     /// The figures, by meter and workload; a suite comes before its workloads.
     pub tables: Vec<ComparisonTable>,
     /// Other differences between the experiments, in sentences.
-    pub warnings: Vec<String>,
+    #[serde(flatten, serialize_with = "warning::fields")]
+    pub warnings: Vec<Warning>,
     /// Whether the second experiment repeats the first, whose verdicts it confirms or not ([`replicate`]).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub replicates: bool,
@@ -278,22 +280,24 @@ pub fn replicate(before: &Attribution, after: &Attribution) -> Comparison {
     let bound = before.bound.differences(&after.bound);
     let bound: Vec<String> = bound.map(|of| of.to_string()).collect();
     let bound = match bound.as_slice() {
-        [] => "Programs and workloads are the same, by their digests.".to_owned(),
-        bound => format!("The second experiment has {}.", bound.join(", ")),
+        [] => Warning::same_programs("Programs and workloads are the same, by their digests."),
+        bound => {
+            let others = bound.join(", ");
+            Warning::other_conditions(format!("The second experiment has {others}."))
+        }
     };
     others.insert(0, bound);
     if before.harness != after.harness && !one_layout {
         let (old, new) = (&before.harness, &after.harness);
-        others.push(format!(
+        others.push(Warning::other_method(format!(
             "They were measured by different methods ({old} and {new})."
-        ));
+        )));
     }
     if one_layout {
-        others.push(
+        others.push(Warning::layout_from_first(
             "Here the servers ran in a single layout, because they cannot be linked again on this machine: how times vary \
-             between layouts is taken from the first experiment, and intervals are wider."
-                .to_owned(),
-        );
+             between layouts is taken from the first experiment, and intervals are wider.",
+        ));
     }
     compared
 }
@@ -589,7 +593,7 @@ impl EffectDifference {
     }
 }
 
-fn warnings(before: &Attribution, after: &Attribution, pairs: &[Pair<'_>]) -> Vec<String> {
+fn warnings(before: &Attribution, after: &Attribution, pairs: &[Pair<'_>]) -> Vec<Warning> {
     let mut warnings = Vec::new();
     let (old, new) = (before.observed(), after.observed());
     let others: Vec<String> = old
@@ -598,38 +602,38 @@ fn warnings(before: &Attribution, after: &Attribution, pairs: &[Pair<'_>]) -> Ve
         .map(|of| of.to_string())
         .collect();
     if !others.is_empty() {
-        warnings.push(format!(
+        warnings.push(Warning::other_conditions(format!(
             "The second experiment has {}: a difference may come from that.",
             others.join(", ")
-        ));
+        )));
     }
     let of_servers = before.is_of_servers() && after.is_of_servers();
     if of_servers && before.base() != after.base() {
-        warnings.push(format!(
+        warnings.push(Warning::other_bases(format!(
             "The bases differ (`{}` and `{}`): a difference may be theirs.",
             before.base(),
             after.base()
-        ));
+        )));
     }
     let (old, new) = (&before.workloads, &after.workloads);
     if old != new {
-        warnings.push(
-            "The workloads differ: only those that both have are compared, one by one.".to_owned(),
-        );
+        warnings.push(Warning::other_workloads(
+            "The workloads differ: only those that both have are compared, one by one.",
+        ));
     }
     let in_order = of_servers
         || pairs.iter().all(
             |(old, new)| matches!((old, new), (Some(old), Some(new)) if old.index == new.index),
         );
     if !in_order {
-        warnings.push(
-            "The series differ, and a patch's effect may depend on the patches before it."
-                .to_owned(),
-        );
+        warnings.push(Warning::other_series(
+            "The series differ, and a patch's effect may depend on the patches before it.",
+        ));
     }
     for (of, which) in [(before, "first"), (after, "second")] {
         if !of.is_complete() {
-            warnings.push(format!("The {which} experiment is not finished."));
+            let words = format!("The {which} experiment is not finished.");
+            warnings.push(Warning::unfinished(words));
         }
     }
     warnings
@@ -730,8 +734,9 @@ mod tests {
         let mut elsewhere = same.clone();
         elsewhere.harness = "another".to_owned();
         assert_eq!(replications(&there, &elsewhere), [Some(Holds); 4]);
-        let warned = replicate(&there, &elsewhere).warnings.join(" ");
-        assert!(warned.contains("by different methods"), "{warned}");
+        let warned = replicate(&there, &elsewhere).warnings;
+        let codes: Vec<u16> = warned.iter().map(|of| of.code().number).collect();
+        assert_eq!(codes, [786, 787], "{warned:?}");
     }
 
     /// An experiment of 20 blocks on one patch with this `effect`, in so many layouts, each of which adds up to 1 % to or takes it

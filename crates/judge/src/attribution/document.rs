@@ -17,6 +17,7 @@ use perfquilt_model::observation::{
 };
 use perfquilt_model::point::Point;
 use perfquilt_model::server_tests::PointTests;
+use perfquilt_model::warning::{self, Warning};
 
 /// The value of [`Effect::workload`] for a suite.
 pub const SUITE: &str = "*";
@@ -98,7 +99,8 @@ pub struct Attribution {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tests: Vec<PointTests>,
     /// Warnings about the validity of the figures, one or two sentences each.
-    pub warnings: Vec<String>,
+    #[serde(flatten, serialize_with = "warning::fields")]
+    pub warnings: Vec<Warning>,
     /// The programs of the points and the settings of the workloads, as far as they are known.
     #[serde(skip)]
     pub bound: Comparable,

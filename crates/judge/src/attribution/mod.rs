@@ -37,7 +37,7 @@ use perfquilt_model::observation::{ExperimentHeader, Meter, Observation, Supplem
 pub use crate::stats::StoppingRule;
 pub use agreement::Agreement;
 pub use change::{PatchChange, changes};
-pub use collect::{Collector, ObservationFault};
+pub use collect::Collector;
 pub use comparison::{
     ComparedExperiment, Comparison, ComparisonRow, ComparisonTable, DifferenceVerdict,
     EffectDifference, Replication, compare, replicate,

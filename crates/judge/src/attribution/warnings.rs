@@ -15,11 +15,13 @@ use crate::stats::{
     BlockTable, CompleteBlocks, FEWEST_COUNTED, are_equal, between_rounds, blocks_needed, holm,
     median, readings_correlation,
 };
+use perfquilt_model::counted::listed;
 use perfquilt_model::observation::{
     Conditions, ExcludedReadings, ExperimentHeader, FailedWorkload, MachineName, Meter, RowName,
     Withheld,
 };
 use perfquilt_model::point::Point;
+use perfquilt_model::warning::Warning;
 
 /// The share of processor time taken by the hypervisor above which a warning is due.
 const STOLEN: f64 = 0.02;
@@ -39,22 +41,16 @@ fn row(workload: &str, meter: Meter) -> String {
 
 /// `point 2`, `points 2, 3`, `points 2, 3, 4, 5 and 7 more`.
 fn list(points: &[Point]) -> String {
-    const SHOWN: usize = 4;
-    let shown = points.iter().take(SHOWN);
-    let shown: Vec<String> = shown.map(Point::to_string).collect();
     let noun = if points.len() > 1 { "points" } else { "point" };
-    match points.len().saturating_sub(SHOWN) {
-        0 => format!("{noun} {}", shown.join(", ")),
-        more => format!("{noun} {} and {more} more", shown.join(", ")),
-    }
+    format!("{noun} {}", listed(points, 4))
 }
 
 fn percent(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)
 }
 
-/// A sentence, and the effects that have no verdict for what it says.
-pub(super) type Ground = (String, Option<Withheld>);
+/// A warning, and the effects that have no verdict for what it says.
+pub(super) type Ground = (Warning, Option<Withheld>);
 
 /// Finds what takes away the ground of verdicts in `source`: points that lack more values than chance explains, points that changed while they were measured, and work that is missing in part. `partial` tells for
 /// which meters blocks lack points by plan.
@@ -82,7 +78,7 @@ pub(super) fn grounds(
             let text = format!(
                 "All blocks of {row} agree to the last digit: check that these are measured values."
             );
-            grounds.push((text, None));
+            grounds.push((Warning::equal_blocks(text), None));
         }
         let lacks = (!complete.is_empty() && !partial(meter)).then(|| mostly_missing(table));
         if let Some((point, missing)) = lacks.flatten() {
@@ -92,7 +88,8 @@ pub(super) fn grounds(
                 table.blocks()
             );
             let reason = "it lacks more values than chance explains";
-            grounds.push((text, Some(withheld(vec![point], reason))));
+            let warning = Warning::missing_values(text);
+            grounds.push((warning, Some(withheld(vec![point], reason))));
         }
     }
     grounds
@@ -104,7 +101,7 @@ pub(super) fn warnings(
     source: &ObservationSource,
     windowed: &BTreeSet<Meter>,
     unexecuted: &Unexecuted,
-) -> Vec<String> {
+) -> Vec<Warning> {
     let mut warnings = Vec::new();
     warnings.extend(failed_workloads(attribution));
     warnings.extend(control(attribution));
@@ -133,23 +130,23 @@ pub(super) fn warnings(
             warnings.extend(incomplete(&row, table, stopped, has(true)));
         }
         if meter.is_timed() && is_single_round(source, table) {
-            warnings.push(format!(
+            warnings.push(Warning::one_time(format!(
                 "The {} blocks of {row} ran at one time, on different lanes: nothing tells what disturbed all of \
                  them, so there is no interval. Measure twice as many blocks as there are lanes or more, or with `lanes = 1` in the preset.",
                 table.blocks()
-            ));
+            )));
         }
         let window = table.largest_window();
         let complete = window.complete();
         let outliers = outlier_blocks(&complete, window.points().len());
         if let Some(first) = outliers.first() {
-            warnings.push(format!(
+            warnings.push(Warning::outliers(format!(
                 "{} of {} blocks of {row} have a value far from the others (block {first}{}): a clock \
                  that jumped, or another unit? They are used, and make the intervals wide.",
                 outliers.len(),
                 table.blocks(),
                 if outliers.len() > 1 { " first" } else { "" },
-            ));
+            )));
         }
     }
     warnings.extend(of_readings(source, |meter, workload| {
@@ -161,8 +158,7 @@ pub(super) fn warnings(
 
 /// Tells which points' readings show no noise, or depend on each other, in the rows that `is_apart` says are compared across
 /// blocks.
-fn of_readings(source: &ObservationSource, is_apart: impl Fn(Meter, &str) -> bool) -> Vec<String> {
-    const SHOWN: usize = 3;
+fn of_readings(source: &ObservationSource, is_apart: impl Fn(Meter, &str) -> bool) -> Vec<Warning> {
     let (mut few_equal, mut equal, mut alike) = (Vec::new(), Vec::new(), Vec::new());
     for (meter, workload, table) in source.each() {
         if !is_apart(meter, workload) {
@@ -182,38 +178,35 @@ fn of_readings(source: &ObservationSource, is_apart: impl Fn(Meter, &str) -> boo
             }
         }
     }
-    let sentences = [
+    let kinds: [(_, fn(String) -> Warning, _, _); 3] = [
         (
             few_equal,
+            Warning::few_readings,
             "Fewer than six readings that agree to the last digit show no noise, so there is no interval",
             "Measure six times or more, or longer",
         ),
         (
             equal,
+            Warning::equal_readings,
             "Readings agree to the last digit, and intervals are as wide as that digit leaves open",
             "Check that these are measured values",
         ),
         (
             alike,
+            Warning::dependent_readings,
             "Consecutive readings resemble each other, and intervals are wider for it",
             "Measure all points in turns: no interval knows of a drift that goes on",
         ),
     ];
-    let told = sentences.into_iter().filter(|(rows, ..)| !rows.is_empty());
-    told.map(|(rows, what, remedy)| {
-        let shown = rows.iter().take(SHOWN).map(String::as_str);
-        let shown = shown.collect::<Vec<_>>().join(", ");
-        let more = match rows.len().saturating_sub(SHOWN) {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
-        format!("{what}: {shown}{more}. {remedy}.")
+    let told = kinds.into_iter().filter(|(rows, ..)| !rows.is_empty());
+    told.map(|(rows, warning, what, remedy)| {
+        warning(format!("{what}: {}. {remedy}.", listed(&rows, 3)))
     })
     .collect()
 }
 
 /// Finds effects that compare points which share no block.
-fn unpaired(attribution: &Attribution) -> Option<String> {
+fn unpaired(attribution: &Attribution) -> Option<Warning> {
     let mut judged = attribution.effects().filter(|effect| effect.is_measured());
     let which = if judged.all(|effect| effect.unpaired) {
         "Points were measured in runs of their own, not in turns: whatever changed on the \
@@ -223,15 +216,15 @@ fn unpaired(attribution: &Attribution) -> Option<String> {
          machine between their blocks"
     };
     attribution.is_unpaired().then(|| {
-        format!(
+        Warning::unpaired(format!(
             "{which} counts as an effect, and no interval knows of it. Measure all points in each block."
-        )
+        ))
     })
 }
 
 /// Tells how many blocks of a table lack points; `stopped` if the stopping rule may be the reason, `across` if any effect
 /// compares points that share no block.
-fn incomplete(row: &str, table: &BlockTable, stopped: bool, across: bool) -> Option<String> {
+fn incomplete(row: &str, table: &BlockTable, stopped: bool, across: bool) -> Option<Warning> {
     let blocks = table.incomplete_blocks();
     if blocks == 0 {
         return None;
@@ -246,11 +239,11 @@ fn incomplete(row: &str, table: &BlockTable, stopped: bool, across: bool) -> Opt
     } else {
         ""
     };
-    Some(format!(
+    Some(Warning::incomplete_blocks(format!(
         "{blocks} of {} blocks of {row} lack a point{why}; every effect uses the \
          blocks that have both its points{else_all}, so effects need not add up exactly.",
         table.blocks()
-    ))
+    )))
 }
 
 /// Returns the point that lacks more values of a table than chance explains, and how many it lacks: where each missing one
@@ -299,7 +292,7 @@ pub(super) fn contradicted(patches: &[PatchEffects]) -> Vec<Ground> {
                     points: vec![Point::Step(patch.index)],
                     reason: "its counts differ, and it was not timed".to_owned(),
                 };
-                grounds.push((text, Some(withheld)));
+                grounds.push((Warning::contradicted(text), Some(withheld)));
             }
         }
     }
@@ -307,19 +300,18 @@ pub(super) fn contradicted(patches: &[PatchEffects]) -> Vec<Ground> {
 }
 
 /// Names the workloads that failed.
-fn failed_workloads(attribution: &Attribution) -> impl Iterator<Item = String> {
+fn failed_workloads(attribution: &Attribution) -> impl Iterator<Item = Warning> {
     let failed = attribution.failed_workloads.iter();
     failed.map(|FailedWorkload { meters, reason, .. }| {
-        let meters: Vec<&str> = meters.iter().map(|meter| meter.name()).collect();
         // It may begin with a file instead.
         let sentence = match reason.strip_prefix("workload ") {
             Some(rest) => format!("Workload {rest}"),
             None => reason.clone(),
         };
-        format!(
+        Warning::failed_workload(format!(
             "{sentence}; no further blocks of it were measured ({}).",
-            meters.join(", ")
-        )
+            listed(meters, meters.len())
+        ))
     })
 }
 
@@ -328,7 +320,7 @@ fn lacking(
     attribution: &Attribution,
     source: &ObservationSource,
     unexecuted: &Unexecuted,
-) -> Vec<String> {
+) -> Vec<Warning> {
     let mut warnings = Vec::new();
     for (&meter, tables) in &source.blocks {
         // The progress section reports workloads that have not begun.
@@ -349,13 +341,13 @@ fn lacking(
             let planned = |point: &Point| !meter.is_timed() || !left_out.contains_key(point);
             let points: Vec<Point> = all.iter().copied().filter(lacks).filter(planned).collect();
             if !points.is_empty() {
-                warnings.push(format!(
+                warnings.push(Warning::lacking_points(format!(
                     "{} has no value of {}, which other workloads have: nothing is known of {} over all \
                      workloads.",
                     row(workload, meter),
                     list(&points),
                     if points.len() > 1 { "them" } else { "it" },
-                ));
+                )));
             }
         }
     }
@@ -407,18 +399,16 @@ fn lacking_operations(
             if lacking.is_empty() {
                 continue;
             }
-            let shown = lacking.iter().take(SHOWN);
-            let shown: Vec<String> = shown
-                .map(|(operation, points)| format!("{operation} on {}", list(points)))
-                .collect();
-            let more = match lacking.len().saturating_sub(SHOWN) {
-                0 => String::new(),
-                more => format!(" and {more} more operations"),
+            let named = |(operation, points): &(&str, Vec<Point>)| {
+                format!("{operation} on {}", list(points))
             };
+            let named: Vec<String> = lacking.iter().map(named).collect();
+            let are_more = named.len() > SHOWN;
+            let noun = if are_more { " operations" } else { "" };
             let text = format!(
-                "{workload} ({meter}) has no value of {}{more} in some blocks in which it has others: less was run there, \
+                "{workload} ({meter}) has no value of {}{noun} in some blocks in which it has others: less was run there, \
                  or its output was not understood, so {workload} as a whole may not compare the same work.",
-                shown.join(", ")
+                listed(&named, SHOWN)
             );
             let points = lacking.into_iter().flat_map(|(_, points)| points);
             let points: BTreeSet<Point> = points.collect();
@@ -428,72 +418,72 @@ fn lacking_operations(
                 points: points.into_iter().collect(),
                 reason: "part of the work is missing in some blocks".to_owned(),
             };
-            grounds.push((text, Some(withheld)));
+            grounds.push((Warning::missing_work(text), Some(withheld)));
         }
     }
     grounds
 }
 
 /// Finds disturbances of the machine.
-fn disturbed(of: &Conditions) -> Vec<String> {
+fn disturbed(of: &Conditions) -> Vec<Warning> {
     let workload = &of.workload;
     let mut warnings = Vec::new();
     if of.steal.mean > STOLEN {
-        warnings.push(format!(
+        warnings.push(Warning::stolen_time(format!(
             "The hypervisor gave {} of the processor's time to other machines while {workload} was \
              measured ({} in the worst block). The intervals contain that; a quieter hour or a \
              machine of its own makes them narrower.",
             percent(of.steal.mean),
             percent(of.steal.worst)
-        ));
+        )));
     }
     if of.throttled.worst > THROTTLED {
-        warnings.push(format!(
+        warnings.push(Warning::throttled(format!(
             "The kernel stopped servers or clients for {} of the time while {workload} was measured ({} in the worst block), \
              because the processor quota of their control group was used up. Remove the quota (`cpu.max`, `docker run \
              --cpus`), or give whole processors instead (`cpuset`).",
             percent(of.throttled.mean),
             percent(of.throttled.worst)
-        ));
+        )));
     } else if of.idle.mean > IDLE {
         // Throttled processors are idle, too.
-        warnings.push(format!(
+        warnings.push(Warning::idle(format!(
             "The processor had nothing to do for {} of the time while {workload} was measured: servers \
              or clients wait for something else, and effects on time are diluted by that. Data \
              in memory and as many client threads as processors make a workload bound by the \
              processor.",
             percent(of.idle.mean)
-        ));
+        )));
     }
     if of.preempted > PREEMPTED {
-        warnings.push(format!(
+        warnings.push(Warning::preempted(format!(
             "Servers were taken off their processor {:.0} times a second while {workload} was \
              measured. Stop what else runs there, or let perfquilt use real-time scheduling \
              (as root, or with CAP_SYS_NICE).",
             of.preempted
-        ));
+        )));
     }
     // Reading the program's own file accounts for about one page per block, in a fraction of a
     // millisecond.
     if of.major_faults > of.blocks as u64 {
-        warnings.push(format!(
+        warnings.push(Warning::paged(format!(
             "Servers had to read {} of their own pages from a disk while {workload} was measured: the \
              machine has too little memory. Measure fewer points at once (`--point`), or \
              smaller tables.",
             of.major_faults
-        ));
+        )));
     }
     if let Some((low, high)) = of.mhz.filter(|(low, high)| *high > FREQUENCY * low) {
-        warnings.push(format!(
+        warnings.push(Warning::frequency(format!(
             "The processor ran at {low:.0} to {high:.0} MHz while {workload} was measured. Points take \
              turns, so that it hits all alike; a fixed frequency (`cpupower frequency-set`) \
              makes the intervals narrower."
-        ));
+        )));
     }
     warnings
 }
 
-fn control(attribution: &Attribution) -> Option<String> {
+fn control(attribution: &Attribution) -> Option<Warning> {
     let control = &attribution.noise.control;
     let missed: Vec<String> = control
         .iter()
@@ -504,14 +494,14 @@ fn control(attribution: &Attribution) -> Option<String> {
         })
         .collect();
     (!missed.is_empty()).then(|| {
-        format!(
+        Warning::control_differs(format!(
             "The control, the same binary measured twice, differs from itself in {} of {} \
              intervals ({}). One interval in twenty misses by chance even when all is well; \
              read effects of that size with care.",
             missed.len(),
             control.len(),
             missed.join(", ")
-        )
+        ))
     })
 }
 
@@ -546,7 +536,7 @@ fn changed_points(source: &ObservationSource, tables: &[Dependence]) -> Vec<Grou
                     (false, false) => "more expensive",
                 },
             );
-            (text, of, vec![point.point])
+            (Warning::two_states(text), of, vec![point.point])
         });
     let alike = tables
         .iter()
@@ -559,18 +549,18 @@ fn changed_points(source: &ObservationSource, tables: &[Dependence]) -> Vec<Grou
             row(&of.workload, of.meter),
             of.units,
         );
-        (text, of, Vec::new())
+        (Warning::dependent_blocks(text), of, Vec::new())
     });
     changed
         .chain(following)
-        .map(|(text, of, points)| {
+        .map(|(warning, of, points)| {
             let withheld = Withheld {
                 workload: Some(of.workload.clone()),
                 meter: Some(of.meter),
                 points,
                 reason: DRIFT.to_owned(),
             };
-            (text, of_one_machine.then_some(withheld))
+            (warning, of_one_machine.then_some(withheld))
         })
         .collect()
 }
@@ -585,19 +575,19 @@ fn are_few(lag1: f64, units: usize) -> bool {
 }
 
 /// Finds lanes that disagree.
-fn disagreeing_lanes(attribution: &Attribution) -> Vec<String> {
+fn disagreeing_lanes(attribution: &Attribution) -> Vec<Warning> {
     let mut warnings = Vec::new();
     let lanes = &attribution.noise.lanes;
     let p_values: Vec<f64> = lanes.iter().map(|of| of.p_value).collect();
     for (of, p) in lanes.iter().zip(holm(&p_values)) {
         if p < SIGNIFICANCE {
             let largest = of.lanes.iter().map(|lane| lane.figures.largest_difference);
-            warnings.push(format!(
+            warnings.push(Warning::lanes_differ(format!(
                 "Lanes disagree on {}: a point differs by {} from lane to lane, more than chance explains. \
                  Effects are the mean over lanes; `lanes = 1` in the preset measures on one.",
                 row(&of.workload, of.meter),
                 percent(largest.fold(0.0, f64::max))
-            ));
+            )));
         }
     }
     warnings
@@ -607,14 +597,14 @@ fn disagreeing_lanes(attribution: &Attribution) -> Vec<String> {
 const DIFFERING: f64 = 0.05;
 
 /// Finds tables on which machines differ.
-fn differing_machines(attribution: &Attribution) -> Vec<String> {
+fn differing_machines(attribution: &Attribution) -> Vec<Warning> {
     let machines = &attribution.noise.machines;
     let p_values: Vec<f64> = machines.iter().map(|of| of.p_value).collect();
     let found = machines.iter().zip(holm(&p_values));
     found
         .filter(|(of, p)| *p < DIFFERING && of.between_sd > 0.0)
         .map(|(of, _)| {
-            format!(
+            Warning::machines_differ(format!(
                 "Machines find different effects on {}: a point varies by {} from machine to machine, more than \
                  chance explains. {}",
                 row(&of.workload, of.meter),
@@ -624,13 +614,13 @@ fn differing_machines(attribution: &Attribution) -> Vec<String> {
                 } else {
                     "Intervals hold on these machines only; six machines or more would give one for their class."
                 }
-            )
+            ))
         })
         .collect()
 }
 
 /// Names the excluded machines, with the total over all workloads with and without them.
-fn excluded(attribution: &Attribution) -> Vec<String> {
+fn excluded(attribution: &Attribution) -> Vec<Warning> {
     let noise = &attribution.noise;
     let meter = attribution.main_meter();
     let suite = |effect: &&Effect| Some(effect.meter) == meter && effect.workload == SUITE;
@@ -655,12 +645,12 @@ fn excluded(attribution: &Attribution) -> Vec<String> {
                 format!("its values vary {factor:.1} times as much as those of the others")
             }
         };
-        format!(
+        Warning::excluded_machine(format!(
             "Machine {} is left out ({} blocks): {why} on {}, more than chance explains.{with}",
             machine.machine.escape_debug(),
             machine.blocks,
             row(&machine.workload, machine.meter)
-        )
+        ))
     };
     noise.excluded_machines.iter().map(warning).collect()
 }
@@ -669,7 +659,7 @@ fn excluded(attribution: &Attribution) -> Vec<String> {
 const MOST_MACHINES: usize = 100_000;
 
 /// Where machines are the units of intervals that have stayed too wide, tells how many would do.
-fn few_machines(attribution: &Attribution) -> Option<String> {
+fn few_machines(attribution: &Attribution) -> Option<Warning> {
     let rule = attribution.stopping.as_ref().filter(|rule| rule.ended)?;
     attribution.noise.machines.iter().find(|of| of.units)?;
     let is_open = |effect: &&Effect| {
@@ -689,16 +679,16 @@ fn few_machines(attribution: &Attribution) -> Option<String> {
     )?;
     let of = widest.units;
     (needed > of).then(|| {
-        format!(
+        Warning::few_machines(format!(
             "Machines differ on {}, so that more blocks on these {of} do not reach the resolution asked for: \
              it needs {needed} machines.",
             row(&widest.workload, widest.meter)
-        )
+        ))
     })
 }
 
 /// Tells of an end by an earlier version's rule, where this one's would have measured more.
-fn earlier_rule(attribution: &Attribution) -> Option<String> {
+fn earlier_rule(attribution: &Attribution) -> Option<Warning> {
     let rule = attribution.stopping.as_ref();
     let rule = rule.filter(|rule| rule.earlier_rule)?;
     let widest = rule.widest.map_or_else(String::new, |widest| {
@@ -708,14 +698,14 @@ fn earlier_rule(attribution: &Attribution) -> Option<String> {
             100.0 * rule.resolution
         )
     });
-    Some(format!(
+    Some(Warning::earlier_rule(format!(
         "{} ended this experiment by its own rule; today's would have measured more{widest}.",
         attribution.harness
-    ))
+    )))
 }
 
 /// Finds machines of the same name among those that are the units of intervals.
-fn namesakes(source: &ObservationSource) -> Vec<String> {
+fn namesakes(source: &ObservationSource) -> Vec<Warning> {
     if source.machines.units(false).is_none() {
         return Vec::new();
     }
@@ -726,25 +716,26 @@ fn namesakes(source: &ObservationSource) -> Vec<String> {
     let several = by_name.into_iter().filter(|(_, machines)| *machines > 1);
     several
         .map(|(name, machines)| {
-            format!(
+            Warning::namesakes(format!(
                 "{machines} machines have the name {}: each file counts as a machine of its own. If they are one \
                  machine that measured several times, the intervals do not hold for other machines.",
                 name.escape_debug()
-            )
+            ))
         })
         .collect()
 }
 
-fn end_to_end(attribution: &Attribution) -> Option<String> {
+fn end_to_end(attribution: &Attribution) -> Option<Warning> {
     let meter = attribution.main_meter()?;
     let check = attribution.main_end_to_end(meter)?;
     let fails = check.consistent == Some(false);
     fails.then(|| {
-        "The end-to-end check fails: what the series is worth where all points take turns is \
+        Warning::end_to_end(
+            "The end-to-end check fails: what the series is worth where all points take turns is \
          not what it is worth measured directly against the release. One such check in \
          twenty fails by chance; else the points disturb each other, and the effects are \
-         not those of a server alone."
-            .to_owned()
+         not those of a server alone.",
+        )
     })
 }
 

@@ -73,10 +73,9 @@ impl Run<'_> {
             return;
         }
         let error = named(workload, error);
-        let lines = std::iter::once(error.message())
-            .chain(error.detail_lines().iter().map(String::as_str))
-            .chain(["it is skipped for the rest of this run; the next run tries it again"]);
-        self.progress.warn(&lines.collect::<Vec<_>>().join("\n  "));
+        let skipped = "it is skipped for the rest of this run; the next run tries it again";
+        let words = format!("{}\n  {skipped}", with_details(&error));
+        self.progress.warn(error.clone().reworded(words).into());
         self.failed.workloads.insert(key, error);
     }
 
@@ -410,12 +409,15 @@ fn named(workload: &str, error: Error) -> Error {
     error.reworded(message)
 }
 
+/// Returns the lines of an error's message and details.
+fn with_details(error: &Error) -> String {
+    let details = error.detail_lines().iter().map(String::as_str);
+    let lines = std::iter::once(error.message()).chain(details);
+    lines.collect::<Vec<_>>().join("\n  ")
+}
+
 fn warn_of_failure(point: Point, error: &Error, progress: &dyn Progress) {
-    let lines: Vec<&str> = std::iter::once(error.message())
-        .chain(error.detail_lines().iter().map(String::as_str))
-        .collect();
-    progress.warn(&format!(
-        "point {point} is skipped for the rest of this run: {}",
-        lines.join("\n  ")
-    ));
+    let error = error.clone().reworded(with_details(error));
+    let words = format!("point {point} is skipped for the rest of this run");
+    progress.warn(error.warning(words));
 }

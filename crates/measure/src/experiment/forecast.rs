@@ -13,6 +13,7 @@ use super::progress::{BlockTimes, words};
 use perfquilt_config::Preset;
 use perfquilt_judge::attribution::{Design, ExpectedWidth, Scatter};
 use perfquilt_model::error::Result;
+use perfquilt_model::warning::Warning;
 use perfquilt_store::BlockDuration;
 
 /// Assumptions about a server without measurements.
@@ -146,17 +147,17 @@ impl Forecast {
 
     /// Returns a warning if the experiment is expected to take longer than its `budget`, in seconds: two blocks are
     /// measured, and everything is counted, whatever the budget is.
-    pub fn over_budget(&self, budget: f64) -> Option<String> {
+    pub fn over_budget(&self, budget: f64) -> Option<Warning> {
         // Less is within what a forecast can tell.
         (self.seconds > 1.1 * budget + 1.0).then(|| {
             let left = match budget {
                 budget if budget < 1.0 => "less than a second".to_owned(),
                 budget => seconds_in_words(budget),
             };
-            format!(
+            Warning::short_budget(format!(
                 "{left} of the budget is left to measure, and the least that a report needs takes about {}",
                 self.duration()
-            )
+            ))
         })
     }
 }
@@ -714,14 +715,16 @@ mod tests {
         };
         assert_eq!(basis.forecast().unwrap().blocks, 2);
         assert_eq!(
-            basis.forecast().unwrap().over_budget(1.0).as_deref(),
-            Some(
+            basis.forecast().unwrap().over_budget(1.0),
+            Some(Warning::short_budget(
                 "1 s of the budget is left to measure, and the least that a report needs takes about 12 s"
-            )
+            ))
         );
         let little = basis.forecast().unwrap().over_budget(0.001).unwrap();
         assert!(
-            little.starts_with("less than a second of the budget"),
+            little
+                .message()
+                .starts_with("less than a second of the budget"),
             "{little}"
         );
     }

@@ -36,6 +36,7 @@ use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::observation::{ExperimentHeader, HostSample, Meter, UnexecutedPatch};
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
+use perfquilt_model::warning::Warning;
 use perfquilt_system::locks::Lock;
 use perfquilt_system::mounts::may_execute;
 use perfquilt_system::process::{check_interrupted, missing};
@@ -218,7 +219,7 @@ impl<'a> ThisMachine<'a> {
         let possible = lanes::within_quota(possible, threads, quota.as_ref());
         let lanes = lanes::choose(wanted, possible, &servers)?;
         if let Some(quota) = &quota {
-            progress.warn(&lanes::describe_quota(quota));
+            progress.warn(Warning::quota(lanes::describe_quota(quota)));
         }
         let scratch = Scratch::open(ws, servers.times(lanes.len()))?;
         // Containers often mount the RAM disk noexec.
@@ -292,11 +293,11 @@ impl<'a> ThisMachine<'a> {
             match trace {
                 Ok(trace) => records.remember(&mut read, trace, &written)?,
                 Err(error) => {
-                    self.progress.warn(&format!(
+                    self.progress.warn(Warning::untraced(format!(
                         "what {} reads is known only as far as commands and `inputs` name it, because it cannot be traced: {}",
                         whose(workload),
                         error.message()
-                    ));
+                    )));
                     self.untraced.push(whose(workload));
                 }
             }
@@ -370,11 +371,11 @@ impl<'a> ThisMachine<'a> {
                 return;
             };
             if told.insert(helper.clone()) {
-                self.progress.warn(&format!(
+                self.progress.warn(Warning::helper(format!(
                     "the server of {} keeps `{}` running outside of its process tree: no figure contains its cost, and it ends with the server",
                     running.label(),
                     helper.escape_default()
-                ));
+                )));
             }
         }
     }

@@ -121,8 +121,8 @@ pub fn run(
         ..header
     };
     let layouts = vary_layouts(preset, &mut servers, progress)?;
-    if let Some(words) = preset.unreachable_margin(&|meter| ws.config.margin(meter)) {
-        progress.warn(&words);
+    if let Some(warning) = preset.unreachable_margin(&|meter| ws.config.margin(meter)) {
+        progress.warn(warning);
     }
     let site = Site::ask(ws, preset, !preset.counted_meters().is_empty(), progress)?;
     let mut spec = Spec::resolve(ws, preset, &site, layouts, header)?;

@@ -234,7 +234,7 @@ impl PlannedMeasurement<'_> {
         self.progress.note(&format!("forecast: {forecast}"));
         let left = self.seconds_left(spent);
         if let Some(warning) = left.and_then(|left| forecast.over_budget(left)) {
-            self.progress.warn(&warning);
+            self.progress.warn(warning);
         }
         Ok(expected)
     }

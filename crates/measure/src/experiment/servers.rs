@@ -9,6 +9,7 @@ use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::ExperimentHeader;
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
+use perfquilt_model::warning::Warning;
 use serde::{Deserialize, Serialize};
 
 /// The name of a server's data, such as its release's, and the folder of the built server that prepares them.
@@ -114,9 +115,9 @@ pub(super) fn vary_layouts(
             Err(Error::measuring(fault).hint(hint))
         }
         Err(reason) => {
-            progress.warn(&format!(
+            progress.warn(Warning::one_layout(format!(
                 "code layouts are not varied, so times come from a single layout: {reason}"
-            ));
+            )));
             Ok(Layouts::Off)
         }
     }

@@ -17,6 +17,7 @@ use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{ExperimentHeader, Meter, PlannedBlocks, UnexecutedPatch};
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
+use perfquilt_model::warning::Warning;
 use perfquilt_system::digest;
 
 /// The settings of an experiment: workloads, meters, layouts, and in its header everything that makes values comparable.
@@ -67,7 +68,8 @@ impl<'a> Spec<'a> {
         self.counted.retain(|meter| {
             let known = site.facts.meters.contains(meter);
             if !known {
-                progress.warn(&format!("{meter} cannot be read with {}", self.counter));
+                let words = format!("{meter} cannot be read with {}", self.counter);
+                progress.warn(Warning::unread_meter(words));
             }
             known
         });

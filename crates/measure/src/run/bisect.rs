@@ -21,6 +21,7 @@ use perfquilt_judge::stats::{FEWEST_FOR_P99, FEWEST_SLICES};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::observation::{ExperimentHeader, FunctionChange, Metric};
 use perfquilt_model::progress::Progress;
+use perfquilt_model::warning::Warning;
 use perfquilt_store::Store;
 
 /// A finished session.
@@ -87,10 +88,10 @@ fn note_edited(sessions: &Sessions, question: &Question, progress: &dyn Progress
     let edited = old.states != question.states;
     let unfinished = *last.session.replay().action() != Action::Done;
     if same_ask && edited && unfinished && ends(&old.states) == ends(&question.states) {
-        progress.warn(&format!(
+        progress.warn(Warning::edited_series(format!(
             "the series was edited since bisection {} stopped; starting a new one, which reuses the measurements of unchanged servers",
             last.name
-        ));
+        )));
     }
 }
 
@@ -449,8 +450,8 @@ impl<'a> BisectRun<'a> {
             Ok(found) => Ok(Some(found)),
             Err(error) if error.kind() == Kind::Interrupted => Err(error),
             Err(error) => {
-                self.progress
-                    .warn(&format!("cannot determine which {what} it is: {error}"));
+                let words = format!("cannot determine which {what} it is");
+                self.progress.warn(error.warning(words));
                 Ok(None)
             }
         }

@@ -168,8 +168,8 @@ impl PointBuilder<'_> {
             }
             let machine = result.machine.escape_debug();
             for failure in result.refused.iter().chain(result.failed.values()) {
-                let message = failure.clone().cut().message;
-                self.progress.warn(&format!("{machine}: {message}"));
+                let error = Error::from(failure.clone().cut());
+                self.progress.warn(error.warning(&machine));
             }
             failures.insert(number, result);
             let count = attempts.entry(number).or_default();

@@ -102,7 +102,7 @@ pub(super) fn test_items(
             Err(error) if matches!(error.kind(), Kind::Interrupted | Kind::Usage) => {
                 return Err(error.clone());
             }
-            Err(error) => progress.warn(&format!("point {} failed: {error}", item.point)),
+            Err(error) => progress.warn(error.warning(format!("point {} failed", item.point))),
             Ok(_) => {}
         }
         tested.push((item, result));

@@ -10,9 +10,11 @@ use super::revisions::Revisions;
 use perfquilt_build::BuildItem;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::bisect::{Conclusion, Decision, DecisionKind, NextCommand, Revision};
+use perfquilt_model::counted::listed;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
+use perfquilt_model::warning::Warning;
 use perfquilt_series::upstream::Objects;
 use perfquilt_store::Store;
 use perfquilt_system::git::Git;
@@ -141,10 +143,10 @@ impl CommitsHere {
             here.add_work_tree(folder, &store, progress)?;
         }
         if !here.absent.is_empty() {
-            progress.warn(&format!(
+            progress.warn(Warning::absent_files(format!(
                 "the folders of submodules that are not here are empty in what is measured: {}; `{UPDATE}` fetches them",
                 here.absent_submodules()
-            ));
+            )));
         }
         Ok(here)
     }
@@ -179,17 +181,9 @@ impl CommitsHere {
 
     /// Says which untracked files are no part of what is measured; `None` if there are none, or a note has named them.
     pub fn untracked_files(&self) -> Option<String> {
-        let shown = self.untracked.iter().take(MOST_NAMED);
-        let shown: Vec<&str> = shown.map(String::as_str).collect();
-        let more = match self.untracked.len() - shown.len() {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
-        (!shown.is_empty()).then(|| {
-            format!(
-                "untracked files are not part of it: {}{more}; `git add FILE` adds one",
-                shown.join(", ")
-            )
+        let files = listed(&self.untracked, MOST_NAMED);
+        (!files.is_empty()).then(|| {
+            format!("untracked files are not part of it: {files}; `git add FILE` adds one")
         })
     }
 

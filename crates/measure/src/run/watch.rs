@@ -19,6 +19,7 @@ use perfquilt_model::counted::counted;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
 use perfquilt_model::rebase::{BuildResult, PatchReport, TestResult};
+use perfquilt_model::warning::Warning;
 use perfquilt_model::watch::{ChangeKind, StateChange};
 use perfquilt_rebase::named_paths;
 use perfquilt_rebase::watch::{Fit, FollowedSeries, changes};
@@ -298,7 +299,7 @@ impl Look<'_> {
         let found = match changes(range.len() - 1, &BTreeSet::new(), &state) {
             // Without upstream's own server there is nothing to compare.
             Err(error) if error.kind() == Kind::Build => {
-                self.progress.warn(&format!("{}: {error}", self.line.name));
+                self.progress.warn(error.warning(&self.line.name));
                 return Ok(());
             }
             found => found?,
@@ -360,12 +361,9 @@ impl Look<'_> {
         match found.conclusion {
             Conclusion::Found => {}
             Conclusion::Undecided => {
-                let workload = &request.workload;
-                let told = format!(
-                    "{}: whether {workload} is slower stays open",
-                    self.line.name
-                );
-                self.progress.warn(&told);
+                let (line, workload) = (&self.line.name, &request.workload);
+                let told = format!("{line}: whether {workload} is slower stays open");
+                self.progress.warn(Warning::open_speed(told));
                 return Ok(());
             }
             _ => return Ok(()),

@@ -87,8 +87,7 @@ fn write_lines(output: &mut impl Write, observations: &[Observation]) -> Result<
 }
 
 fn write_line(output: &mut impl Write, value: &impl Serialize) -> Result<()> {
-    let mut bytes = serde_json::to_vec(value)
-        .map_err(|error| Error::internal(format!("cannot write JSON: {error}")))?;
+    let mut bytes = serde_json::to_vec(value).map_err(Error::json)?;
     bytes.push(b'\n');
     output
         .write_all(&bytes)

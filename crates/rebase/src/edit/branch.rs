@@ -11,6 +11,7 @@ use super::{EditSession, folder};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
+use perfquilt_model::warning::Warning;
 use perfquilt_series::series::message::{Message, PATCH_KEY};
 use perfquilt_series::series::{Series, Timestamp};
 use perfquilt_series::stack::history::{self, Commit};
@@ -281,8 +282,8 @@ impl EditContext<'_> {
         // If the session's file was removed, a branch without a session remains. Its work must not be lost.
         match history::reference(self.store, &session.reference())? {
             Some(found) if found != self.tip => {
-                self.progress
-                    .warn(&format!("using the existing branch {}", session.branch));
+                let words = format!("using the existing branch {}", session.branch);
+                self.progress.warn(Warning::existing_branch(words));
             }
             _ => history::set_reference(self.store, &session.reference(), &self.tip)?,
         }
@@ -387,10 +388,10 @@ impl EditContext<'_> {
         let same = session.starts_at(self.store, self.stack)?;
         let changed = || -> Result<bool> { Ok(!git.status()?.changed.is_empty()) };
         if same && session.is_old() && (unsaved || changed()?) {
-            self.progress.warn(&format!(
+            self.progress.warn(Warning::old_patch_lines(format!(
                 "an earlier version of perfquilt made the branch {}; `perfquilt refresh` reads its `Patch:` lines once more and writes `{PATCH_KEY}:`",
                 session.branch
-            ));
+            )));
         }
         if same && (!session.is_old() || unsaved || changed()?) {
             let state = if unsaved || changed()? {
@@ -431,9 +432,9 @@ impl EditContext<'_> {
         let own = git.ok(&["rev-list", "--max-count=1", "HEAD", "--not", tip, &self.tip])?;
         if !own.is_empty() {
             let name = git_rebase::keep(self.store, &session.release, &own)?;
-            self.progress.warn(&format!(
+            self.progress.warn(Warning::kept_commit(format!(
                 "the checked-out commit was not on the branch; it is kept as {name}"
-            ));
+            )));
             kept.get_or_insert(name);
         }
         self.move_to_tip(&mut session, &git, request)?;

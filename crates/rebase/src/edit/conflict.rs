@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use perfquilt_model::counted::listed;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_series::series::Timestamp;
 use perfquilt_series::series::message::Message;
@@ -26,12 +27,10 @@ impl StoppedRebase {
         if self.files.is_empty() {
             return format!("{at}, with resolved conflicts that are not committed");
         }
-        let shown = self.files.len().min(MOST_FILES);
-        let mut list = self.files[..shown].join(", ");
-        if self.files.len() > shown {
-            list.push_str(&format!(" and {} more files", self.files.len() - shown));
-        }
-        format!("{at}, with conflicts in {list}")
+        let list = listed(&self.files, MOST_FILES);
+        let are_more = self.files.len() > MOST_FILES;
+        let noun = if are_more { " files" } else { "" };
+        format!("{at}, with conflicts in {list}{noun}")
     }
 
     /// Returns the error for a command that cannot work in this state.

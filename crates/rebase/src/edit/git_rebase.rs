@@ -21,6 +21,7 @@ use super::{EditSession, folder};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
+use perfquilt_model::warning::Warning;
 use perfquilt_series::stack::history;
 use perfquilt_series::state;
 use perfquilt_series::upstream::Objects;
@@ -215,9 +216,9 @@ impl<'a> EditWorktree<'a> {
                 Ok(None) => {}
             }
             if !told {
-                self.progress.warn(
+                self.progress.warn(Warning::git_still_runs(
                     "git from an interrupted command is still running; waiting for it to finish",
-                );
+                ));
                 told = true;
             }
             check_interrupted()?;
@@ -331,7 +332,7 @@ impl<'a> EditWorktree<'a> {
                 kept.join(" and ")
             ));
         }
-        self.progress.warn(&line);
+        self.progress.warn(Warning::restored_worktree(line));
         Ok(())
     }
 

@@ -12,6 +12,7 @@ use super::publish::{self, FileChange, ReferenceMove};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
+use perfquilt_model::warning::Warning;
 use perfquilt_series::series::message::{Message, PATCH_KEY, with_new_key};
 use perfquilt_series::series::{Series, SeriesLocation, looks_like_patch};
 use perfquilt_series::stack;
@@ -83,10 +84,10 @@ pub fn refresh(
     let stack = stack::apply_with(ws, &release, &series, session.fuzz)?;
     let mut commits = history::commits(&store, &session.base, &branch_tip)?;
     if read_old_names(&mut commits, &series, session.is_old()) {
-        progress.warn(&format!(
+        progress.warn(Warning::old_patch_lines(format!(
             "lines `Patch: NAME` of the branch {} are read as names of patches, as in earlier versions; the line is called `{PATCH_KEY}:` now",
             session.branch
-        ));
+        )));
     }
     let tip = stack_tip(&stack);
     // A refresh that was killed may have written the series up to a later commit without recording that.
@@ -223,11 +224,11 @@ struct CommittedWork {
 fn ready(worktree: &EditWorktree<'_>, dry_run: bool) -> Result<CommittedWork> {
     let (session, progress) = (worktree.session, worktree.progress);
     if session.place(worktree.ws)? != WorktreeState::Complete {
-        progress.warn(&format!(
+        progress.warn(Warning::worktree_gone(format!(
             "{} no longer exists; using the commits of {}",
             session.directory.display(),
             session.branch
-        ));
+        )));
         return Ok(CommittedWork::default());
     }
     let git = worktree.git();
@@ -296,7 +297,8 @@ fn ready(worktree: &EditWorktree<'_>, dry_run: bool) -> Result<CommittedWork> {
         )));
     }
     for file in &status.untracked {
-        progress.warn(&format!("{file} is not committed, so it is in no patch"));
+        let words = format!("{file} is not committed, so it is in no patch");
+        progress.warn(Warning::uncommitted_file(words));
     }
     Ok(CommittedWork {
         untracked: status.untracked,

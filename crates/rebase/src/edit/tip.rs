@@ -2,6 +2,7 @@
 
 use super::git_rebase::EditWorktree;
 use perfquilt_model::error::{Error, Result};
+use perfquilt_model::warning::Warning;
 use perfquilt_series::stack::history;
 use perfquilt_system::git::worktree::WorktreeState;
 
@@ -18,10 +19,10 @@ impl EditWorktree<'_> {
         for commit in known.into_iter().flatten() {
             if self.store.has_named(&commit).unwrap_or(false) {
                 history::set_reference(self.store, &reference, &commit)?;
-                self.progress.warn(&format!(
+                self.progress.warn(Warning::restored_branch(format!(
                     "the branch {} was missing; perfquilt restored it at {commit:.12}",
                     session.branch
-                ));
+                )));
                 return Ok(Some(commit));
             }
         }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use super::EditSession;
 use super::conflict::{self, StoppedRebase};
 use perfquilt_config::workspace::Workspace;
+use perfquilt_model::counted::listed;
 use perfquilt_model::error::Result;
 use perfquilt_series::series::paths;
 use perfquilt_series::stack::history;
@@ -55,11 +56,7 @@ impl UnwrittenBranch {
                 self.directory.display()
             ),
             UnwrittenWork::Changes(files) => {
-                let more = match files.len() - 1 {
-                    0 => String::new(),
-                    more => format!(" and {more} more"),
-                };
-                format!("{branch} has uncommitted changes: {}{more}", files[0])
+                format!("{branch} has uncommitted changes: {}", listed(files, 1))
             }
             UnwrittenWork::Commits(0) => format!("{branch} lacks commits that are in the series"),
             UnwrittenWork::Commits(1) => format!("{branch} has a commit that is not in the series"),

@@ -107,7 +107,7 @@ fn legend(view: &View<'_>, columns: Option<usize>) -> Vec<Node> {
     };
     [words]
         .into_iter()
-        .chain(report::warnings(view.attribution))
+        .chain(report::warnings(&view.attribution.warnings))
         .collect()
 }
 

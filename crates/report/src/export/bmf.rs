@@ -27,29 +27,19 @@ struct Metric {
 }
 
 /// Returns the name of a measure; `latency` is predefined by Bencher, in nanoseconds.
-fn measure(meter: Meter) -> &'static str {
+fn measure(meter: Meter) -> String {
     match meter {
-        Meter::Time => "latency",
-        Meter::Cpu => "cpu-time",
-        Meter::Instructions => "instructions",
-        Meter::Cycles => "cycles",
-        Meter::L1iMisses => "l1i-misses",
-        Meter::BranchMisses => "branch-misses",
-        Meter::FrontendBound => "frontend-bound",
-        Meter::Rss => "peak-rss",
-        Meter::ContextSwitches => "context-switches",
-        Meter::IoBytes => "io-bytes",
-        Meter::IoCalls => "io-calls",
-        Meter::ServerReads => "server-reads",
-        Meter::ServerWrites => "server-writes",
-        Meter::ServerSyncs => "server-syncs",
+        Meter::Time => "latency".to_owned(),
+        Meter::Cpu => "cpu-time".to_owned(),
+        Meter::Rss => "peak-rss".to_owned(),
+        meter => meter.name().replace('_', "-"),
     }
 }
 
 /// Returns the cost of a transaction at each point, by workload, in the Bencher Metric Format.
 pub(super) fn bencher(attribution: &Attribution) -> Result<ExportedReport> {
     let names = BenchmarkNames::new(attribution);
-    let mut benchmarks: BTreeMap<String, BTreeMap<&str, Metric>> = BTreeMap::new();
+    let mut benchmarks: BTreeMap<String, BTreeMap<String, Metric>> = BTreeMap::new();
     for cost in &attribution.costs {
         let name = names.get(cost).to_owned();
         let metric = Metric {

@@ -39,7 +39,7 @@ pub(super) fn rates(attribution: &Attribution) -> ExportedReport {
         "Figures are geometric means over blocks. Their intervals hold what differs between blocks, which points share: \
          servers are compared by the last column.",
     ));
-    nodes.extend(warnings(attribution));
+    nodes.extend(warnings(&attribution.warnings));
     workloads.on(Document(nodes).markdown())
 }
 

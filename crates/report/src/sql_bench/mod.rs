@@ -42,7 +42,7 @@ pub(super) fn document(
     let mut nodes = vec![document::title(title(attribution))];
     nodes.extend(table.nodes(columns));
     nodes.extend(points.flat_map(|point| judged(attribution, point, rows)));
-    nodes.extend(warnings(attribution));
+    nodes.extend(warnings(&attribution.warnings));
     Ok(Document(nodes))
 }
 

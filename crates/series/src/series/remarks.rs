@@ -8,6 +8,7 @@ use super::quoting::{is_same_diff, quote_diffs, quote_lines};
 use super::text::lines;
 use super::write::compose;
 use perfquilt_model::error::{Error, Result};
+use perfquilt_model::warning::Warning;
 
 impl Patch {
     /// Checks that the patch does all that its file says. A file that fails applies without an error, because its
@@ -44,35 +45,30 @@ impl Patch {
     }
 
     /// Returns the warning of an indented diff, which patch applies although git takes it for text.
-    pub fn indented_diff(&self) -> Option<Error> {
+    pub fn indented_diff(&self) -> Option<Warning> {
         let diff = self.files.iter().find(|diff| diff.indent > 0)?;
         let what = format!(
             "this indented diff changes {}: quilt and perfquilt apply it, and git reads it as part of the message",
             diff.shown_name()
         );
-        Some(Error::patch_syntax(what).at(&self.shown, diff.line).hint(
+        let warning = Warning::indented_diff(what).at(&self.shown, diff.line);
+        Some(warning.hint(
             "if it is a quotation, begin its lines with `> `; if not, remove the indentation",
         ))
     }
 
     /// Returns the warnings of changes that the patch only mentions.
-    pub fn lacks(&self) -> Vec<Error> {
-        let warning = |line: &usize, what: &str, hint: &str| {
-            Error::patch_syntax(what.to_owned())
-                .at(&self.shown, *line)
-                .hint(hint.to_owned())
-        };
-        let binary = self.rest.without_content.first().map(|line| {
+    pub fn lacks(&self) -> Vec<Warning> {
+        let binary = self.rest.without_content.first().map(|&line| {
             let what = "this binary file is not changed: its content is not in the patch";
-            warning(line, what, "make the patch with `git diff --binary`")
+            let warning = Warning::binary_without_content(what).at(&self.shown, line);
+            warning.hint("make the patch with `git diff --binary`")
         });
-        let announced = self.rest.announced.iter().take(10).map(|line| {
+        let announced = self.rest.announced.iter().take(10).map(|&line| {
             let what = "this line tells of a change that the patch does not have";
-            warning(
-                line,
-                what,
-                "if it belongs to the patch, make that with `diff -ruN` or `git diff`",
-            )
+            let hint = "if it belongs to the patch, make that with `diff -ruN` or `git diff`";
+            let warning = Warning::announced_change(what).at(&self.shown, line);
+            warning.hint(hint)
         });
         binary.into_iter().chain(announced).collect()
     }
@@ -86,32 +82,32 @@ impl Patch {
     }
 
     /// Returns the warnings of text between the diffs; `bytes` is the patch file.
-    pub fn text_between(&self, bytes: &[u8]) -> Vec<Error> {
+    pub fn text_between(&self, bytes: &[u8]) -> Vec<Warning> {
         let lines = lines(bytes);
         let places = places(&self.rest.text, self.files.len(), &lines);
         let warnings = places.into_iter().map(|(line, kind)| {
-            let (what, hint) = match kind {
-                RemarkKind::Mail => (
+            let warning = match kind {
+                RemarkKind::Mail => Warning::several_commits(
                     "the message of another commit begins here, between the diffs; only the first one is the patch's header",
-                    "a rewritten patch keeps it; `perfquilt lint --split` makes one patch a commit",
-                ),
-                RemarkKind::EndOfHeader => (
+                )
+                .hint("a rewritten patch keeps it; `perfquilt lint --split` makes one patch a commit"),
+                RemarkKind::EndOfHeader => Warning::interrupted_header(
                     "the header seems to continue here: the diff before this line is part of the message, but is applied",
-                    "if it is a quotation, begin its lines with `> `",
-                ),
-                RemarkKind::Text => (
+                )
+                .hint("if it is a quotation, begin its lines with `> `"),
+                RemarkKind::Text => Warning::text_between(
                     "text between the diffs, which no program reads",
-                    "a rewritten patch keeps it; the place for words is the header, before the first diff",
-                ),
+                )
+                .hint("a rewritten patch keeps it; the place for words is the header, before the first diff"),
             };
-            Error::patch_syntax(what).at(&self.shown, line).hint(hint)
+            warning.at(&self.shown, line)
         });
         warnings.collect()
     }
 
     /// Returns the error of file names without a hunk.
     pub fn no_hunk(&self, line: usize) -> Error {
-        Error::patch_syntax("no hunk follows these file names")
+        Error::names_only("no hunk follows these file names")
             .at(&self.shown, line)
             .hint("get the whole patch; if nothing is missing, remove the two lines of names")
     }
@@ -119,7 +115,7 @@ impl Patch {
     /// Returns the error of a line that is ignored, although it looks like part of a hunk.
     pub fn ignored(&self, line: usize) -> Error {
         let what = "this line is ignored, although it looks like a part of the hunk before";
-        Error::patch_syntax(what)
+        Error::ignored_line(what)
             .at(&self.shown, line)
             .hint("check the counts in the hunk's `@@` line")
     }

@@ -9,6 +9,7 @@ use perfquilt_config::GitSource;
 use perfquilt_model::counted::counted;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;
+use perfquilt_model::warning::Warning;
 use perfquilt_system::caches;
 use perfquilt_system::git::own_git;
 use perfquilt_system::process::{Command, Output};
@@ -77,14 +78,15 @@ pub fn fetch(
     check(store, tagged.tree, &mut Vec::new(), &mut absent)?;
     let tarball = "are not fetched; if the build needs them, use the release's tarball";
     if absent.submodules > 0 {
-        progress.warn(&format!(
+        progress.warn(Warning::absent_files(format!(
             "tag {}: the files of {} {tarball}",
             source.tag,
             counted(absent.submodules, "submodule", "submodules")
-        ));
+        )));
     }
     if absent.in_lfs {
-        progress.warn(&format!("tag {}: files in Git LFS {tarball}", source.tag));
+        let words = format!("tag {}: files in Git LFS {tarball}", source.tag);
+        progress.warn(Warning::absent_files(words));
     }
     step.finish("");
     Ok(tagged)

@@ -413,7 +413,7 @@ fn names_that_would_be_equal_keep_apart() {
     let names: Vec<String> = effects(&file).into_iter().map(|(name, ..)| name).collect();
     assert_eq!(names, ["A.b", "A.b (2)", "A.point=2"]);
     assert_eq!(
-        attribution(&file).warnings[0],
+        attribution(&file).warnings[0].message(),
         "Benchmarks whose names would be equal have a number: A.b (2) is A/b."
     );
     let document = r#"{"results":[{"command":"s","times":[1,1.1],"parameters":{"x":"1"}},
@@ -478,6 +478,7 @@ fn failed_go_benchmarks_are_counted() {
         let left_out: u64 = file.supplement.left_out.iter().map(|of| of.count).sum();
         assert_eq!(left_out, count, "{end}");
         let told = attribution(&file).warnings[0]
+            .message()
             .contains("Failed runs of b that ended with FAIL, or did not end: 1");
         assert_eq!(told, count > 0, "{end}");
     }
@@ -585,7 +586,12 @@ fn tests_and_threads_of_sysbench_are_different_workloads() {
                 "{error}"
             ),
             Ok(file) => {
-                assert!(attribution(&file).warnings[0].contains("which test these runs are of"))
+                let warnings = attribution(&file).warnings;
+                assert!(
+                    warnings[0]
+                        .message()
+                        .contains("which test these runs are of")
+                )
             }
         }
     }
@@ -600,7 +606,8 @@ fn tests_and_threads_of_sysbench_are_different_workloads() {
         &[("a.log", &limited), ("b.log", &limited)],
     )
     .unwrap();
-    assert!(attribution(&file).warnings[0].contains("have a target rate"));
+    let warnings = attribution(&file).warnings;
+    assert!(warnings[0].message().contains("have a target rate"));
 }
 
 #[test]
@@ -687,11 +694,14 @@ fn commands_of_two_documents_meet_by_name() {
         (on("bin/x --few"), on("bin/x --many")),
         (Some(1.0), Some(11.0))
     );
-    let warned = found.warnings.iter().find(|text| text.contains("bin/y"));
+    let mut warnings = found.warnings.iter();
+    let warning = warnings
+        .find(|warning| warning.code().number == 767)
+        .unwrap();
+    let message = warning.message();
     assert!(
-        warned.is_some_and(|text| text.contains("has no value of point 0")),
-        "{:?}",
-        found.warnings
+        message.contains("bin/y") && message.contains("has no value of point 0"),
+        "{message}"
     );
     // Other commands are servers, as those of one document.
     let found = judged(&[("old", 1.0), ("new", 1.1)], &[("newer", 0.9)]);
@@ -772,7 +782,9 @@ fn runs_of_sysbench_that_did_not_end_are_counted() {
         if count > 0 {
             let warning = &attribution(&file).warnings[0];
             assert!(
-                warning.starts_with("Failed runs of b without results (they ended with FATAL"),
+                warning
+                    .message()
+                    .starts_with("Failed runs of b without results (they ended with FATAL"),
                 "{warning}"
             );
         }

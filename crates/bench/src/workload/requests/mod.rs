@@ -201,11 +201,8 @@ fn add_scripts(settings: &mut RequestsSettings, workload: &Workload) -> Result<(
             let fault = format!("the script `{path}` cannot be read: {error}");
             section.error(&["pgbench", &place], fault)
         })?;
-        let prefix = format!("script{index}_");
-        let read = pgbench::read(&text, &prefix, &settings.variables).map_err(|fault| {
-            let name = format!("bench-config/{path}");
-            Error::workload(fault.fault).at(name, Some(fault.line))
-        })?;
+        let (name, prefix) = (format!("bench-config/{path}"), format!("script{index}_"));
+        let read = pgbench::read(&text, &name, &prefix, &settings.variables)?;
         settings.parameters.extend(read.parameters);
         settings.transaction.push(TransactionSettings {
             weight,

@@ -7,19 +7,13 @@
 use std::collections::BTreeMap;
 
 use super::settings::{DistributionName, Expect, ParameterSettings, RequestSettings};
+use perfquilt_model::error::Error;
 
 /// A script as requests, and the random values in them.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ScriptRequests {
     pub(super) requests: Vec<RequestSettings>,
     pub(super) parameters: BTreeMap<String, ParameterSettings>,
-}
-
-/// A fault of a script, and its line, counted from 1.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ScriptFault {
-    pub(super) line: usize,
-    pub(super) fault: String,
 }
 
 /// Divides `PATH@WEIGHT` into path and weight, which is 1 if it is not given.
@@ -35,13 +29,17 @@ pub(super) fn with_weight(text: &str) -> Result<(&str, u32), String> {
     }
 }
 
-/// Reads the script `text`. Its random values get names that begin with `prefix`; `variables` are numbers that it may
-/// use, such as `scale`.
+/// Reads the script `text` of the file `name`. Its random values get names that begin with `prefix`; `variables` are numbers that
+/// it may use, such as `scale`.
+///
+/// # Errors
+/// [`Error::workload`], with the line.
 pub(super) fn read(
     text: &str,
+    name: &str,
     prefix: &str,
     variables: &BTreeMap<String, f64>,
-) -> Result<ScriptRequests, ScriptFault> {
+) -> Result<ScriptRequests, Error> {
     let mut script = Script {
         prefix,
         known: variables
@@ -55,10 +53,7 @@ pub(super) fn read(
     };
     let mut statement = Statement::default();
     for (index, line) in text.lines().enumerate() {
-        let at = |fault| ScriptFault {
-            line: index + 1,
-            fault,
-        };
+        let at = |fault: String| Error::workload(fault).at(name, index + 1);
         if let Some(command) = line.trim_start().strip_prefix('\\')
             && statement.is_blank()
         {
@@ -73,21 +68,14 @@ pub(super) fn read(
         }
     }
     if statement.quote.is_some() || statement.comments > 0 {
-        return Err(ScriptFault {
-            line: statement.line,
-            fault: "a quotation or a comment in this statement has no end".to_owned(),
-        });
+        let fault = "a quotation or a comment in this statement has no end";
+        return Err(Error::workload(fault).at(name, statement.line));
     }
     let last = std::mem::take(&mut statement.text);
-    script.statement(&last).map_err(|fault| ScriptFault {
-        line: statement.line,
-        fault,
-    })?;
+    let at = |fault: String| Error::workload(fault).at(name, statement.line);
+    script.statement(&last).map_err(at)?;
     if script.result.requests.is_empty() {
-        return Err(ScriptFault {
-            line: 1,
-            fault: "the script has no statement".to_owned(),
-        });
+        return Err(Error::workload("the script has no statement").at(name, 1));
     }
     Ok(script.result)
 }
@@ -450,8 +438,8 @@ mod tests {
         [("scale".to_owned(), 10.0)].into()
     }
 
-    fn script(text: &str) -> Result<ScriptRequests, ScriptFault> {
-        read(text, "s", &variables())
+    fn script(text: &str) -> Result<ScriptRequests, Error> {
+        read(text, "x.sql", "s", &variables())
     }
 
     #[test]
@@ -534,9 +522,13 @@ mod tests {
             ("SELECT 1;\nSELECT 'x;\n", 2, "no end"),
             ("\n-- nothing\n", 1, "no statement"),
         ] {
-            let fault = script(text).unwrap_err();
-            assert_eq!(fault.line, line, "{text}: {}", fault.fault);
-            assert!(fault.fault.contains(part), "{text}: {}", fault.fault);
+            let error = script(text).unwrap_err();
+            assert_eq!(
+                error.location().unwrap().line,
+                Some(line),
+                "{text}: {error}"
+            );
+            assert!(error.message().contains(part), "{text}: {error}");
         }
     }
 

@@ -13,7 +13,7 @@ use crate::task::{self, TaskKind};
 use perfquilt_cluster::scheduler::Scheduler;
 use perfquilt_cluster::tasks::ResultVerdict;
 use perfquilt_config::workspace::Workspace;
-use perfquilt_model::error::Result;
+use perfquilt_model::error::{Error, Result};
 use perfquilt_model::failure::Failure;
 use perfquilt_model::progress::Progress;
 
@@ -59,7 +59,7 @@ pub(in crate::experiment) fn executes(
             ResultVerdict::Done
         }
         Err(failure) => {
-            progress.warn(&failure.cut().message);
+            progress.warn(Error::from(failure.cut()).into());
             ResultVerdict::Retry
         }
     };

@@ -21,7 +21,7 @@ use super::executor::{BlockJob, Event, Executor, Lane, Report};
 use super::plan::{Block, BlockKind};
 use crate::task::{self, SCHEMA};
 use files::{BlockFile, result_path};
-use perfquilt_cluster::dispatch::{Dispatch, Notice, OutageFilter};
+use perfquilt_cluster::dispatch::Dispatch;
 use perfquilt_cluster::doctor;
 use perfquilt_cluster::scheduler::{self, JobArray, Listing, Scheduler};
 use perfquilt_cluster::tasks::{self, ResultVerdict};
@@ -232,7 +232,6 @@ pub struct Cluster<'a> {
     dispatch: Mutex<Dispatch<'a>>,
     waiting: Mutex<Waiting>,
     changed: Condvar,
-    outages: Mutex<OutageFilter>,
     /// The last report of the tasks' states, and its time.
     told: Mutex<Option<(String, Instant)>>,
     progress: &'a dyn Progress,
@@ -257,7 +256,6 @@ impl<'a> Cluster<'a> {
             dispatch: Mutex::new(Dispatch::new(scheduler, array)),
             waiting: Mutex::default(),
             changed: Condvar::new(),
-            outages: Mutex::default(),
             told: Mutex::default(),
             progress,
         })
@@ -282,7 +280,7 @@ impl<'a> Cluster<'a> {
         match BlockFile::read(&path, &self.template.experiment, block) {
             Ok(found) => found,
             Err(error) => {
-                self.progress.warn(&error.to_string());
+                self.progress.warn(error.into());
                 remove(&path);
                 None
             }
@@ -367,18 +365,16 @@ impl<'a> Cluster<'a> {
                 }
             }
         }
-        let notices = self.dispatch().poll()?;
-        let mut outages = self.outages.lock().unwrap_or_else(PoisonError::into_inner);
-        for notice in outages.new_only(notices) {
-            self.progress.warn(&notice.to_string());
-            if let Notice::Lost { task } = notice {
-                let mut waiting = self.waiting();
-                for block in waiting.tasks.remove(&task).into_iter().flatten() {
-                    waiting.results.insert(key_of(&block), None);
-                }
+        let warnings = self.dispatch().poll()?.into_iter();
+        warnings.for_each(|warning| self.progress.warn(warning));
+        let lost = self.dispatch().lost().clone();
+        let mut waiting = self.waiting();
+        for task in lost {
+            for block in waiting.tasks.remove(&task).into_iter().flatten() {
+                waiting.results.insert(key_of(&block), None);
             }
         }
-        drop(outages);
+        drop(waiting);
         self.tell_state();
         Ok(())
     }
@@ -418,8 +414,8 @@ impl<'a> Cluster<'a> {
         if let Some(failure) = file.fault() {
             let machine = file.machine().to_owned();
             remove(&self.result_path(block));
-            self.progress
-                .warn(&format!("{machine}: {}", failure.message));
+            let error = Error::from(failure.clone());
+            self.progress.warn(error.warning(&machine));
             self.dispatch().retry(task);
             let faults = waiting.faults.entry(task).or_default();
             faults.insert(machine, failure.clone());
@@ -437,8 +433,8 @@ impl<'a> Cluster<'a> {
             return Ok(());
         }
         if let Some((workload, error)) = self.unconfirmed(&mut waiting, &file) {
-            self.progress
-                .warn(&format!("{}: workload {workload}: {error}", file.machine()));
+            let who = format!("{}: workload {workload}", file.machine());
+            self.progress.warn(error.warning(who));
             remove(&self.result_path(block));
             self.dispatch().retry(task);
             return Ok(());
@@ -542,7 +538,7 @@ impl Executor for Cluster<'_> {
             && let Err(error) = dispatch.cancel()
         {
             self.progress
-                .warn(&format!("jobs may be left in the queue: {error}"));
+                .warn(error.warning("jobs may be left in the queue"));
             return;
         }
         if over {

@@ -6,6 +6,7 @@ use super::{sources, upstream_version};
 use perfquilt_config::DebianSource;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
+use perfquilt_model::warning::Warning;
 use perfquilt_system::process::{Command, Output, find_program};
 
 /// A source package listed by an archive.
@@ -116,7 +117,8 @@ impl Apt {
                         .hint("is the machine's mirror reachable? `apt-get update` shows it"),
                 );
             }
-            progress.warn("apt could not refresh all lists; using those it has");
+            let words = "apt could not refresh all lists; using those it has";
+            progress.warn(Warning::old_lists(words));
         }
         self.has_lists = true;
         step.finish("");
