@@ -29,20 +29,20 @@ fn words(text: &str) -> String {
 fn an_accepted_loss_fails_nothing_until_program_or_workload_change() {
     let space = slower();
     let run = ["run", "--json", "--fail-on", "regression"];
-    assert!(
-        space
-            .fails(2, &["accept", "1", "a fix"])
-            .contains("there are no results")
-    );
+    insta::assert_snapshot!(space
+            .fails(2, &["accept", "1", "a fix"]), @r"
+    error: there are no results yet [PQ0701]
+    hint: `perfquilt run` builds, measures and reports
+    ");
     let finished = space.run(&run);
     assert_eq!(finished.code, Some(6), "{}", finished.stderr);
 
     // What is not slower needs no decision, and a decision needs a reason.
     let refused = space.fails(2, &["accept", "2", "a comment"]);
-    assert!(
-        refused.contains("0002-comment-only.patch is not slower"),
-        "{refused}"
-    );
+    insta::assert_snapshot!(refused, @r"
+    error: 0002-comment-only.patch is not slower in toy-1.0-make [PQ0200]
+    hint: `perfquilt report toy-1.0-make` shows its effects
+    ");
     assert!(space.fails(2, &["accept", "1"]).contains("<REASON>"));
     let said = space.ok(&["accept", "1", "fixes", "a crash"]);
     assert!(said.contains("accepted as slower on requests"), "{said}");

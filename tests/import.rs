@@ -257,7 +257,10 @@ fn a_fork_of_forty_commits_with_three_resolved_merges() {
     assert!(lint.contains("no problems"), "{lint}");
     // A series is not written over.
     let err = space.fails(2, &["import", &source, "base..main"]);
-    assert!(err.contains("has a series of"), "{err}");
+    insta::assert_snapshot!(err, @r"
+    error: srv-1.0 already has a series of 39 patches, in series [PQ0304]
+    hint: import into a new workspace, or for another release with --release
+    ");
 }
 
 fn fork_file(fork: &Fork, name: &str) -> String {
@@ -448,7 +451,10 @@ fn folders_of_patches_for_each_release_and_another_series() {
     // A tree with changes of its own is not what the patches make.
     std::fs::write(quilt.path().join("a"), text(&[(10, "one\n")])).unwrap();
     let err = keeper(&[("1.0", release.path())]).fails(3, &["import", &source]);
-    assert!(err.contains("nothing was written"), "{err}");
+    insta::assert_snapshot!(err, @r"
+    error: the patches produce another a than the source's tree has; nothing was written [PQ0904]
+    hint: the tree has changes of its own, or is of another release; `quilt refresh` there adds changes to the top patch
+    ");
     // A workspace of perfquilt: the series beside the folder of its patches.
     let kept = tempfile::tempdir().unwrap();
     std::fs::rename(quilt.path().join("patches"), kept.path().join("patches")).unwrap();
@@ -520,12 +526,16 @@ fn a_source_that_is_cut_off_is_refused() {
     let signature = last.rfind("-- \n").unwrap();
     space.write("cut/1.patch", format!("{}+three\n", &last[..signature]));
     let err = space.fails(3, &["import", "cut"]);
-    assert!(err.contains("this line is ignored"), "{err}");
+    assert!(err.contains("[PQ0324]"), "{err}");
     let second = last.find("diff --git a/b b/b").unwrap();
     let names = last[..second].find("@@ -").unwrap();
     space.write("cut/1.patch", [&last[..names], &last[second..]].concat());
     let err = space.fails(3, &["import", "cut"]);
-    assert!(err.contains("no hunk follows these file names"), "{err}");
+    insta::assert_snapshot!(err, @r"
+    error: 1.patch:14: no hunk follows these file names [PQ0323]
+      in the patches in cut, in the order of their names
+    hint: get the whole patch; if nothing is missing, remove the two lines of names
+    ");
     assert_eq!(space.read("series"), "");
     // Only the signature is cut, and text follows the last hunk.
     space.write("cut.mbx", &mails[..mails.rfind("-- \n").unwrap() + 5]);
@@ -599,9 +609,12 @@ fn hostile_sources_are_refused() {
         "{err}"
     );
     let err = space.fails(2, &["import", "--", "--upload-pack=touch x", "a..b"]);
-    assert!(err.contains("no commit"), "{err}");
+    insta::assert_snapshot!(err, @r"error: --upload-pack=touch x has no commit `a` [PQ0900]");
     let err = space.fails(2, &["import", &fork.path().to_string_lossy(), "base"]);
-    assert!(err.contains("not a range"), "{err}");
+    insta::assert_snapshot!(err, @r"
+    error: `base` is not a range [PQ0200]
+    hint: name the release's commit and the fork's: v1.0..my-branch
+    ");
     assert_eq!(space.read("series"), "");
 }
 
@@ -627,8 +640,10 @@ fn a_range_based_elsewhere_does_not_go_into_a_twin_by_its_lines() {
     std::fs::write(release.path().join("srv.c"), &new).unwrap();
     let space = keeper(&[("1.0", release.path())]);
     let error = space.fails(3, &["import", &fork_path, "base..main"]);
-    assert!(error.contains("at another place than a merge"), "{error}");
-    assert!(error.contains("perfquilt rebase"), "{error}");
+    insta::assert_snapshot!(error, @r"
+    error: 0001-faster.patch: its context alone would put it at another place than a merge [PQ0904]
+    hint: the range begins at another tree than srv-1.0; add the release that it is based on, import for that, and move the series with `perfquilt rebase`
+    ");
     assert!(!space.path("patches").join("0001-faster.patch").exists());
 }
 

@@ -31,11 +31,12 @@ fn without_the_release_lint_says_what_it_did_not_check() {
     assert_eq!(json(&space)["applied"], false);
     space.patch("plain.patch", "--- a/f\n+++ b/f\n@@ -1 +1 @@\n-ho\n+hey\n");
     let out = space.ok(&["lint"]);
-    assert!(
-        out.contains("has no header")
-            && out.contains("\nwhether the patches apply was not checked: srv-1.0"),
-        "{out}"
-    );
+    insta::assert_snapshot!(out, @r"
+    warning: patches/plain.patch:1: the patch has no header [PQ0360]
+      hint: start it with `Subject:` or `Description:` and `From:`, and describe its purpose
+    whether the patches apply was not checked: srv-1.0 is not fetched
+      hint: `perfquilt upstream fetch` fetches it
+    ");
     space.ok(&["upstream", "fetch", "-q"]);
     assert_eq!(json(&space)["applied"], true);
     let out = space.ok(&["lint"]);

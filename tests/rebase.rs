@@ -99,11 +99,22 @@ fn a_conflict_is_solved_with_git_and_remembered() {
     let space = every_kind();
     commit_all(&space);
     let err = space.fails(3, &["rebase", "2.0", "--write"]);
-    assert!(err.contains("need a decision first"), "{err}");
+    insta::assert_snapshot!(err, @r"
+    error: some patches need a decision first [PQ0911]
+      5 05-conflict.patch: conflict
+      6 06-dependant.patch: untested
+    hint: `perfquilt rebase 2.0 --resolve 5` opens the first; --hold writes the series without them, as comments
+    ");
     let err = space.fails(2, &["rebase", "2.0", "--resolve", "6"]);
-    assert!(err.contains("follows a conflict in patch 5"), "{err}");
+    insta::assert_snapshot!(err, @r"
+    error: 06-dependant.patch needs no decision: untested [PQ0913]
+    hint: it follows a conflict in patch 5; open that one
+    ");
     let err = space.fails(2, &["rebase", "2.0", "--continue"]);
-    assert!(err.contains("no conflict is open"), "{err}");
+    insta::assert_snapshot!(err, @r"
+    error: no conflict is open [PQ0913]
+    hint: `perfquilt rebase RELEASE --resolve PATCH` opens one
+    ");
 
     let open = json(&space, &["rebase", "2.0", "--resolve", "5", "--json"]);
     let dir = open["directory"].as_str().unwrap();
@@ -123,7 +134,10 @@ fn a_conflict_is_solved_with_git_and_remembered() {
     let editor = ["-c", "core.editor=true", "cherry-pick", "--continue"];
     assert!(run_in(&dir, "git", &editor).success());
     let err = space.fails(3, &["rebase", "2.0", "--continue"]);
-    assert!(err.contains("conflict marker remains"), "{err}");
+    insta::assert_snapshot!(err, @r"
+    error: [WS]/.perfquilt/rebase/2.0-5/f:61: a conflict marker remains [PQ0914]
+    hint: resolve it and commit again
+    ");
     // So is the one above what both sides changed.
     let others = ["<<<<<<<", "=======", ">>>>>>>"];
     let left: String = marked
@@ -133,7 +147,7 @@ fn a_conflict_is_solved_with_git_and_remembered() {
     std::fs::write(dir.join("f"), left).unwrap();
     assert!(run_in(&dir, "git", &["commit", "-qam", "almost"]).success());
     let err = space.fails(3, &["rebase", "2.0", "--continue"]);
-    assert!(err.contains("conflict marker remains"), "{err}");
+    assert!(err.contains("[PQ0914]"), "{err}");
     // Solved: every line of the conflict gives way to one.
     let start = marked.find("<<<<<<<").unwrap();
     let end = marked[start..].find(">>>>>>>").unwrap() + start;
@@ -188,7 +202,10 @@ fn a_conflict_is_solved_with_git_and_remembered() {
 fn patches_are_held_back_or_written_elsewhere() {
     let space = every_kind();
     let err = space.fails(2, &["rebase", "2.0", "--write", "--hold"]);
-    assert!(err.contains("not in a git repository"), "{err}");
+    insta::assert_snapshot!(err, @r"
+    error: the workspace is not in a git repository [PQ0119]
+    hint: `git init`, a .gitignore with `.perfquilt/` and a commit make it one; --output DIR writes to a folder instead
+    ");
     // What is written stays in the folder.
     let elsewhere = space.path("elsewhere");
     for into in ["../elsewhere", elsewhere.to_str().unwrap(), "."] {
@@ -211,7 +228,10 @@ fn patches_are_held_back_or_written_elsewhere() {
         2,
         &["rebase", "2.0", "--write", "--hold", "--output", "out"],
     );
-    assert!(err.contains("not empty"), "{err}");
+    insta::assert_snapshot!(err, @r"
+    error: out is not empty [PQ0116]
+    hint: name a new folder
+    ");
     // A series of the release's own, beside the old one.
     std::fs::remove_dir_all(space.path("out")).unwrap();
     commit_all(&space);
@@ -225,7 +245,10 @@ fn patches_are_held_back_or_written_elsewhere() {
     ];
     space.ok(&arguments);
     let err = space.fails(2, &arguments);
-    assert!(err.contains("already exists"), "{err}");
+    insta::assert_snapshot!(err, @r"
+    error: branch rebase/srv-2.0 already exists [PQ0910]
+    hint: `git branch -D rebase/srv-2.0` removes it; --branch NAME takes another name
+    ");
     git(&space, &["switch", "-q", "rebase/srv-2.0"]);
     assert!(space.ok(&["status"]).starts_with("srv-1.0, 8 patches"));
     let out = space.ok(&["stack", "--release", "2.0"]);
@@ -241,7 +264,7 @@ fn what_is_not_committed_is_not_put_at_risk() {
         space.read("patches/01-exact.patch") + "\n",
     );
     let err = space.fails(2, &["rebase", "2.0", "--write", "--hold"]);
-    assert!(err.contains("not committed"), "{err}");
+    assert!(err.contains("[PQ0910]"), "{err}");
     assert_eq!(git(&space, &["branch", "--list"]).trim(), "* main");
 }
 
@@ -585,19 +608,33 @@ fn a_change_made_otherwise_is_for_a_person() {
 fn wrong_use_says_what_would_be_right() {
     let space = every_kind();
     let err = space.fails(2, &["rebase", "3.0"]);
-    assert!(err.contains("available: 1.0, 2.0"), "{err}");
+    insta::assert_snapshot!(err, @r"
+    error: bench-config/perfquilt.toml: there is no release `3.0` [PQ0400]
+    hint: available: 1.0, 2.0
+    ");
     let err = space.fails(2, &["rebase", "1.0"]);
     assert!(err.contains("already") && err.contains("2.0"), "{err}");
     let err = space.fails(2, &["rebase", "2.0", "--resolve", "nothing"]);
-    assert!(err.contains("no patch \"nothing\" in the series"), "{err}");
+    insta::assert_snapshot!(err, @r#"
+    error: no patch "nothing" in the series [PQ0309]
+    hint: `perfquilt status` lists the patches
+    "#);
     space.write("series", "");
     let err = space.fails(2, &["rebase", "2.0"]);
-    assert!(err.contains("no patches"), "{err}");
+    insta::assert_snapshot!(err, @r"
+    error: the series has no patches [PQ0303]
+    hint: `perfquilt rebase` moves a series from one release to another
+    ");
     // A series that does not fit its own release.
     let space = crate::common::releases::space(&[("f", lines(5, &[]))], &[("f", lines(5, &[]))]);
     space.patch("x.patch", "--- a/f\n+++ b/f\n@@ -1 +1 @@\n-nowhere\n+x\n");
     let err = space.fails(3, &["rebase", "2.0"]);
-    assert!(err.contains("fix that first"), "{err}");
+    insta::assert_snapshot!(err, @r"
+    error: patches/x.patch:3: hunk 1 of 1 does not apply to f [PQ0315]
+      line 1 should read  `nowhere`
+               but reads  `line 1`
+    hint: the series does not apply to srv-1.0, which it is for; fix that first
+    ");
 }
 
 /// Edits of numbered lines: every line is unlike every other, so that there is one right merge.

@@ -253,10 +253,10 @@ fn compressed_files_and_standard_input_are_read() {
     std::fs::write(place.path("half.gz"), &packed[..packed.len() / 2]).unwrap();
     let (code, errors) = place.failure(&["analyse", "half.gz"]);
     assert_eq!(code, 2, "{errors}");
-    assert!(
-        errors.contains("half.gz: the file is incomplete: its compressed data end early"),
-        "{errors}"
-    );
+    insta::assert_snapshot!(errors, @r"
+    error: half.gz: the file is incomplete: its compressed data end early [PQ0703]
+    hint: copy or download the file again
+    ");
 }
 
 #[test]
@@ -288,10 +288,7 @@ fn faults_of_files_name_file_and_line() {
     .unwrap();
     let (code, errors) = place.failure(&["analyse", "bad.jsonl"]);
     assert_eq!(code, 2);
-    assert!(
-        errors.starts_with("error: bad.jsonl:2: `n` is 0"),
-        "{errors}"
-    );
+    insta::assert_snapshot!(errors, @r"error: bad.jsonl:2: `n` is 0: a value stands for at least one transaction [PQ0703]");
 
     let (code, errors) = place.failure(&["analyse", "missing.jsonl"]);
     assert_eq!(code, 2);
@@ -342,17 +339,16 @@ fn a_file_of_another_kind_is_refused_without_names_of_types() {
     std::fs::write(place.path("null.json"), "null\n").unwrap();
     let (code, errors) = place.failure(&["analyse", "null.json"]);
     assert_eq!(code, 2, "{errors}");
-    assert!(
-        errors.contains("null.json:1: not an observation file: expected a JSON object, found null"),
-        "{errors}"
-    );
+    insta::assert_snapshot!(errors, @r"
+    error: null.json:1: not an observation file: expected a JSON object, found null [PQ0703]
+    hint: perfquilt reads observation files (`perfquilt report --format jsonl`), sysbench (`sysbench … run > FILE`), hyperfine (`hyperfine --export-json FILE COMMAND…`), Go benchmarks (`go test -bench . -count 10 > FILE`) and tables of sql-bench results; docs/formats.md says how
+    ");
     let (code, errors) = place.failure(&["bisect", "replay", "null.json"]);
     assert_eq!(code, 2, "{errors}");
-    assert!(
-        errors.contains("null.json: not the log of a bisection: expected a JSON object"),
-        "{errors}"
-    );
-    assert!(errors.contains("bisect log --raw"), "{errors}");
+    insta::assert_snapshot!(errors, @r"
+    error: null.json: not the log of a bisection: expected a JSON object, found null [PQ0703]
+    hint: `perfquilt bisect log --raw` prints such a log
+    ");
 }
 
 #[test]
@@ -361,7 +357,10 @@ fn a_folder_of_pages_cannot_be_a_file() {
     std::fs::write(place.path("page"), "").unwrap();
     let (code, errors) = place.failure(&["man", "--output", "page"]);
     assert_eq!(code, 2, "{errors}");
-    assert!(errors.contains("page is not a folder"), "{errors}");
+    insta::assert_snapshot!(errors, @r"
+    error: page is not a folder [PQ0200]
+    hint: `--output DIR` names the folder for the pages, one per command
+    ");
 }
 
 /// Standard error of `analyse` on a file with `bytes`, which is refused.
@@ -456,10 +455,7 @@ fn bad_files_are_refused_with_line_and_field() {
         .output()
         .unwrap();
     let errors = String::from_utf8(piped.stderr).unwrap();
-    assert!(
-        errors.starts_with("error: -:14: block 0, point 1,"),
-        "{errors}"
-    );
+    insta::assert_snapshot!(errors, @r"error: -:14: block 0, point 1, workload load, meter time was before already [PQ0722]");
 }
 
 #[test]
@@ -601,7 +597,7 @@ fn exit_codes_tell_the_result_when_asked() {
     place.output(&["analyse", &slower]);
     let (code, errors) = place.failure(&["analyse", &slower, "--fail-on", "regression"]);
     assert_eq!(code, 6);
-    assert!(errors.contains("slower: 0001-x.patch"), "{errors}");
+    insta::assert_snapshot!(errors, @r"error: slower: 0001-x.patch [PQ0710]");
     place.output(&["analyse", &slower, "--fail-on", "inconclusive"]);
 
     // A gain on one workload does not make up for a loss on another.
@@ -685,7 +681,7 @@ fn stored_experiments_are_reported() {
     let place = Place::workspace();
     let (code, errors) = place.failure(&["report"]);
     assert_eq!(code, 2);
-    assert!(errors.contains("there are no results yet"), "{errors}");
+    assert!(errors.contains("[PQ0701]"), "{errors}");
 
     let store = store_at(&place.environment.workspace());
     let first = store.begin(&header(1), "a").unwrap();
@@ -731,7 +727,10 @@ fn stored_experiments_are_reported() {
     );
     let (code, errors) = place.failure(&["report", "quick-3"]);
     assert_eq!(code, 2);
-    assert!(errors.contains("did you mean"), "{errors}");
+    insta::assert_snapshot!(errors, @r"
+    error: there is no experiment `quick-3` [PQ0201]
+    hint: did you mean `quick-1`?
+    ");
 
     // A release has a version and a name, as for `run --release`.
     assert_eq!(
@@ -740,7 +739,10 @@ fn stored_experiments_are_reported() {
     );
     let (code, errors) = place.failure(&["history", "--release", "2.0"]);
     assert_eq!(code, 2);
-    assert!(errors.contains("there is no release `2.0`"), "{errors}");
+    insta::assert_snapshot!(errors, @r"
+    error: there is no release `2.0` [PQ0201]
+    hint: available: demo-1.0
+    ");
 
     // The raw observations give the same report elsewhere.
     let raw = place.output(&["report", "--format", "jsonl"]);
@@ -787,7 +789,7 @@ fn a_bisection_needs_patches() {
     std::fs::write(place.path("series"), "").unwrap();
     let (code, errors) = place.failure(&["bisect", "--workload", "load"]);
     assert_eq!(code, 2, "{errors}");
-    assert!(errors.contains("the series has no patches"), "{errors}");
+    assert!(errors.contains("[PQ0303]"), "{errors}");
     assert!(errors.contains("`perfquilt import SOURCE`"), "{errors}");
 }
 

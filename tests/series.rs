@@ -78,7 +78,12 @@ fn status_shows_where_the_series_stops() {
     3  c.patch  fails      change line 20
     4  d.patch  -          change line 15
     ");
-    assert!(err.contains("error: patches/c.patch"), "{err}");
+    insta::assert_snapshot!(err, @r"
+    error: patches/c.patch:6: hunk 1 of 1 does not apply to src/a.c [PQ0315]
+      line 20 should read  `row 20`
+               but reads  `line 20`
+    hint: change the patch by hand for this release and refresh it
+    ");
     let (code, out, _) = space.shown(&["status", "--json"]);
     assert_eq!(code, 3);
     let json: serde_json::Value = serde_json::from_str(&out).unwrap();
@@ -134,7 +139,10 @@ fn status_of_another_release() {
     1  0001-nine.patch  offset 1   change line 9
     ");
     let error = space.fails(2, &["status", "--release", "3.0"]);
-    assert!(error.contains("hint: available: 1.0, 2.0"), "{error}");
+    insta::assert_snapshot!(error, @r"
+    error: bench-config/perfquilt.toml: there is no release `3.0` [PQ0400]
+    hint: available: 1.0, 2.0
+    ");
 }
 
 #[test]
@@ -161,22 +169,19 @@ fn points_can_be_exported() {
         error,
         "error: out-0 is not empty [PQ0116]\nhint: name a new folder, or empty this one first\n"
     );
-    assert!(
-        space
-            .fails(2, &["export", "3", "new"])
-            .contains("there is no patch 3")
-    );
+    insta::assert_snapshot!(space
+            .fails(2, &["export", "3", "new"]), @r"
+    error: there is no patch 3: the series has 2 patches [PQ0207]
+    hint: `perfquilt status` lists them
+    ");
     assert!(
         space
             .fails(2, &["export", "three", "new"])
-            .contains("is not a point")
+            .contains("[PQ0207]")
     );
     assert!(!space.path("new").exists());
-    assert!(
-        space
-            .fails(2, &["export", "0", "series"])
-            .contains("is a file")
-    );
+    insta::assert_snapshot!(space
+            .fails(2, &["export", "0", "series"]), @r"error: series is a file [PQ0118]");
 }
 
 #[test]
@@ -186,15 +191,15 @@ fn inseparable_patches_say_why() {
     space.patch("between.patch", change(20, "line 20", "LINE 20"));
     space.patch("b.patch", change(5, "LINE 5", "LINE FIVE"));
     let error = space.fails(3, &["export", "alone:3", "out"]);
-    assert!(
-        error.contains("patch 3 (b.patch) is not separable: it needs patch 1 (a.patch)"),
-        "{error}"
-    );
+    insta::assert_snapshot!(error, @r"
+    error: patches/b.patch:6: patch 3 (b.patch) is not separable: it needs patch 1 (a.patch) [PQ0319]
+      patches/b.patch:6: hunk 1 of 1 does not apply to src/a.c
+    ");
     let error = space.fails(3, &["export", "without:1", "out"]);
-    assert!(
-        error.contains("patch 1 (a.patch) is not separable: needed by patch 3 (b.patch)"),
-        "{error}"
-    );
+    insta::assert_snapshot!(error, @r"
+    error: patches/b.patch:6: patch 1 (a.patch) is not separable: needed by patch 3 (b.patch) [PQ0319]
+      patches/b.patch:6: hunk 1 of 1 does not apply to src/a.c
+    ");
     space.ok(&["export", "without:2", "out", "-q"]);
 }
 
@@ -347,17 +352,17 @@ fn bad_series() {
         "error: series:1: patch \"0001-reel.patch\" not found in patches/ [PQ0307]\nhint: did you mean \"0001-real.patch\"?\n"
     );
     space.write("series", "# only\n\n0001-real.patch --fuzzy\n");
-    assert!(
-        space
-            .fails(3, &["status"])
-            .contains("series:3: unknown option `--fuzzy`")
-    );
+    insta::assert_snapshot!(space
+            .fails(3, &["status"]), @r"
+    error: series:3: unknown option `--fuzzy` [PQ0306]
+    hint: supported are patch's options that change the tree: -pN, -R, -F N, -l, -E, -N, -c, -n, -u, --binary
+    ");
     std::fs::remove_file(space.path("series")).unwrap();
-    assert!(
-        space
-            .fails(3, &["status"])
-            .contains("there is no series file")
-    );
+    insta::assert_snapshot!(space
+            .fails(3, &["status"]), @r"
+    error: series: there is no series file [PQ0300]
+    hint: list the patches there, one name a line; an empty file is an empty series
+    ");
     // Where git quiltimport and gbp look.
     space.write("patches/series", "0001-real.patch\n");
     assert!(space.ok(&["stack", "-q"]).contains("0001-real.patch"));
@@ -369,17 +374,11 @@ fn nothing_waits_for_a_pipe() {
     assert!(run_in(&space.workspace(), "mkfifo", &["patches/f.patch"]).success());
     space.write("series", "f.patch\n");
     let error = space.fails(3, &["stack"]);
-    assert!(
-        error.contains("f.patch: cannot be read: no regular file"),
-        "{error}"
-    );
+    insta::assert_snapshot!(error, @r"error: patches/f.patch: cannot be read: no regular file [PQ0307]");
     std::fs::remove_file(space.path("series")).unwrap();
     space.link("series", "/dev/zero");
     let error = space.fails(3, &["stack"]);
-    assert!(
-        error.contains("series: cannot be read: no regular file"),
-        "{error}"
-    );
+    insta::assert_snapshot!(error, @r"error: series: cannot be read: no regular file [PQ0307]");
 }
 
 /// Git's diff of a binary file that is to hold `a`, NUL, `b` and a line end, without what comes before.
@@ -609,10 +608,10 @@ fn lint_tries_whether_patches_apply() {
     );
     let (code, out, _) = space.shown(&["lint"]);
     assert_eq!(code, 0);
-    assert!(
-        out.contains("applies to srv-1.0 with an offset of 2 lines"),
-        "{out}"
-    );
+    insta::assert_snapshot!(out, @r"
+    warning: patches/off.patch: applies to srv-1.0 with an offset of 2 lines [PQ0352]
+      hint: `perfquilt lint --fix` rewrites it
+    ");
     assert_eq!(space.shown(&["lint", "--strict"]).0, 3);
     space.patch("bad.patch", change(9, "nonsense", "LINE 9"));
     let (code, out, _) = space.shown(&["lint", "--json"]);
@@ -649,10 +648,7 @@ fn compressed_patches() {
     assert!(space.ok(&["stack", "-q"]).contains("exact      e.patch.lz"));
     space.write("patches/e.patch.lz", &lzip[..lzip.len() - 30]);
     let error = space.fails(3, &["stack"]);
-    assert!(
-        error.contains("patches/e.patch.lz: cannot be decompressed"),
-        "{error}"
-    );
+    insta::assert_snapshot!(error, @r"error: patches/e.patch.lz: cannot be decompressed: premature eof [PQ0310]");
     for ending in ["gz", "bz2", "xz", "lzma", "lz"] {
         space.write("series", format!("x.patch.{ending}\n"));
         space.write(
@@ -665,11 +661,11 @@ fn compressed_patches() {
     }
     space.write("series", "a.patch.zst\n");
     space.write("patches/a.patch.zst", "x");
-    assert!(
-        space
-            .fails(3, &["stack"])
-            .contains(".zst are not supported, by quilt either")
-    );
+    insta::assert_snapshot!(space
+            .fails(3, &["stack"]), @r"
+    error: patches/a.patch.zst: patches compressed as .zst are not supported, by quilt either [PQ0312]
+    hint: compress it as .xz or .gz, or not at all
+    ");
 }
 
 const LZIP: [u8; 69] = [
@@ -704,11 +700,10 @@ fn series_elsewhere() {
     ];
     assert!(with(&environment).contains("b.patch"));
     let error = with(&[("QUILT_SERIES", "nowhere")]);
-    assert!(
-        error.contains("error: nowhere: there is no series file")
-            && error.contains("hint: QUILT_SERIES names nowhere, which takes precedence"),
-        "{error}"
-    );
+    insta::assert_snapshot!(error, @r"
+    error: nowhere: there is no series file [PQ0300]
+    hint: QUILT_SERIES names nowhere, which takes precedence over the configuration
+    ");
     space.write(".pc/.quilt_patches", "patches\n");
     space.write(".pc/.quilt_series", "series\n");
     assert!(with(&environment).contains("a.patch"));
@@ -743,11 +738,10 @@ fn options_of_patch() {
     assert!(with("", delete).ends_with("p.patch\n"));
     assert!(with("-E", delete).ends_with("gone"));
     let error = with("-pab", plain);
-    assert!(
-        error.starts_with("error: series:1: `-pab` needs a number"),
-        "{error}"
-    );
-    assert!(error.contains("hint: -p0 keeps"), "{error}");
+    insta::assert_snapshot!(error, @r"
+    error: series:1: `-pab` needs a number [PQ0306]
+    hint: -p0 keeps the paths as they are, -p1 (the default) strips `a/`; quilt's -pab is for writing patches, not for applying them
+    ");
     let error = with("--merge", plain);
     assert!(
         error.starts_with(
@@ -759,23 +753,21 @@ fn options_of_patch() {
     let fuzzy =
         "--- a/src/a.c\n+++ b/src/a.c\n@@ -4,3 +4,3 @@\n line FOUR\n-line 5\n+LINE 5\n line 6\n";
     let error = with("", fuzzy);
-    assert!(
-        error.contains("patches/p.patch:3: hunk 1 of 1 does not apply"),
-        "{error}"
-    );
-    assert!(
-        error.contains("with fuzz 1 it would apply at line 4"),
-        "{error}"
-    );
+    insta::assert_snapshot!(error, @r"
+    error: patches/p.patch:3: hunk 1 of 1 does not apply to src/a.c [PQ0315]
+      line 4 should read  `line FOUR`
+               but reads  `line 4`
+    hint: with fuzz 1 it would apply at line 4; check that place and refresh the patch
+    ");
     assert!(with("-F1", fuzzy).contains("fuzz 1     p.patch"));
-    assert!(with("-F0", fuzzy).contains("does not apply"));
+    assert!(with("-F0", fuzzy).contains("[PQ0315]"));
     let config = space.read("bench-config/perfquilt.toml");
     space.write(
         "bench-config/perfquilt.toml",
         format!("{config}[series]\nfuzz = 2\n"),
     );
     assert!(with("", fuzzy).contains("fuzz 1     p.patch"));
-    assert!(with("-F0", fuzzy).contains("does not apply"));
+    assert!(with("-F0", fuzzy).contains("[PQ0315]"));
     assert_eq!(space.shown(&["stack", "-q", "--fuzz", "0"]).0, 3);
 }
 
@@ -785,11 +777,14 @@ fn a_folder_of_patches_that_is_not_there_is_named() {
     space.write("series", "a.patch\n");
     std::fs::remove_dir(space.path("patches")).unwrap();
     let err = space.fails(3, &["status"]);
-    assert!(err.contains("there is no folder patches/"), "{err}");
+    insta::assert_snapshot!(err, @r#"
+    error: series:1: patch "a.patch" not found in patches/ [PQ0307]
+    hint: there is no folder patches/
+    "#);
     space.link("patches", "elsewhere");
     let err = space.fails(3, &["status"]);
-    assert!(
-        err.contains("patches is a link to elsewhere, which is not there"),
-        "{err}"
-    );
+    insta::assert_snapshot!(err, @r#"
+    error: series:1: patch "a.patch" not found in patches/ [PQ0307]
+    hint: patches is a link to elsewhere, which is not there
+    "#);
 }

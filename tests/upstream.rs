@@ -136,11 +136,11 @@ fn wrong_digests_and_files_are_refused() {
         "{error}"
     );
     use_tarball(&space, "y.tar.gz", &digest);
-    assert!(
-        space
-            .fails(2, &["upstream", "fetch"])
-            .contains("there is no file y.tar.gz")
-    );
+    insta::assert_snapshot!(space
+            .fails(2, &["upstream", "fetch"]), @r"
+    error: bench-config/perfquilt.toml: there is no file y.tar.gz [PQ0401]
+    hint: a relative path starts at the workspace's root
+    ");
     use_tarball(&space, "file:///x", &digest);
     assert!(
         space
@@ -193,7 +193,10 @@ fn wrong_digests_and_files_are_refused() {
     space.write("z.tar", builder.into_inner().unwrap());
     use_tarball(&space, "z.tar", &sha256(&space.path("z.tar")).unwrap());
     let error = space.fails(2, &["upstream", "fetch"]);
-    assert!(error.contains("x/holes is a sparse file"), "{error}");
+    insta::assert_snapshot!(error, @r"
+    error: [WS]/z.tar: archive member x/holes is a sparse file in the pax format [PQ0404]
+    hint: repack the archive without `tar --sparse`
+    ");
     assert!(!space.path("bench-config/upstream.lock").exists());
 }
 
@@ -209,7 +212,7 @@ fn a_copy_takes_the_place_of_the_download() {
     use_tarball(&space, "http://127.0.0.1:1/srv-1.0.tar.gz", &digest);
     space.fails(2, &["upstream", "fetch"]);
     let error = space.fails(2, &["upstream", "fetch", "--from", "none.tar.gz"]);
-    assert!(error.contains("there is no file none.tar.gz"), "{error}");
+    insta::assert_snapshot!(error, @r"error: there is no file none.tar.gz [PQ0401]");
     let error = space.fails(2, &["upstream", "fetch", "--from", "other.tar.gz"]);
     assert!(
         error.contains("other.tar.gz does not match its SHA-256"),
@@ -230,10 +233,10 @@ fn a_copy_takes_the_place_of_the_download() {
     sample(&space, "srv-1.0");
     assert_eq!(tarball(&space, "srv-1.0", "copy.tar.gz", "-czf").len(), 64);
     let error = space.fails(2, &["upstream", "fetch", "--from", "copy.tar.gz"]);
-    assert!(
-        error.contains("cannot verify the file of release 1.0"),
-        "{error}"
-    );
+    insta::assert_snapshot!(error, @r"
+    error: bench-config/upstream.lock: cannot verify the file of release 1.0: the lock file has no SHA-256 of it [PQ0403]
+    hint: give the release as `tarball = { url, sha256 }` in bench-config/perfquilt.toml
+    ");
     let record = |file: &str, digest: &str| {
         space.write(
             "bench-config/upstream.lock",
@@ -246,7 +249,7 @@ fn a_copy_takes_the_place_of_the_download() {
     let digest = sha256(&space.path("copy.tar.gz")).unwrap();
     record("../srv_1.0.orig.tar.gz", &digest);
     let error = space.fails(2, &["upstream", "fetch", "--from", "copy.tar.gz"]);
-    assert!(error.contains("is not a file name"), "{error}");
+    insta::assert_snapshot!(error, @r"error: bench-config/upstream.lock: `../srv_1.0.orig.tar.gz` is not a file name [PQ0200]");
     record("srv_1.0.orig.tar.gz", &digest);
     space.ok(&["upstream", "fetch", "--from", "copy.tar.gz", "-q"]);
     space.ok(&["upstream", "verify", "-q"]);
@@ -385,10 +388,11 @@ fn copies_are_tried_when_the_archive_has_dropped_a_release() {
     configured(debian, &format!("\"{address}/srv-1.0.tar.gz\""));
     std::fs::remove_file(space.path("bench-config/upstream.lock")).unwrap();
     let error = space.fails(2, &["upstream", "fetch"]);
-    assert!(
-        error.contains("cannot verify the file of release 1.0"),
-        "{error}"
-    );
+    insta::assert_snapshot!(error, @r"
+    error: bench-config/perfquilt.toml: perfquilt-no-such-package 1.0 is not in bookworm, which has no such source package [PQ0405]
+      cannot verify the file of release 1.0: the lock file has no SHA-256 of it
+    hint: no other version is available either; is the machine's mirror reachable?
+    ");
     let lock = format!(
         "[[release]]\nversion = \"1.0\"\nsource = \"debian bookworm perfquilt-no-such-package\"\n\
          file = \"srv_1.0.orig.tar.gz\"\nsha256 = \"{digest}\"\ntree = \"{tree}\"\n"
@@ -408,10 +412,7 @@ fn copies_are_tried_when_the_archive_has_dropped_a_release() {
 
     configured("directory = \"srv-1.0\"", "\"http://127.0.0.1:1/x\"");
     let error = space.fails(2, &["upstream", "fetch"]);
-    assert!(
-        error.contains("only debian and tarball have a source file"),
-        "{error}"
-    );
+    insta::assert_snapshot!(error, @r"error: bench-config/perfquilt.toml:4: only debian and tarball have a source file with copies [PQ0203]");
 }
 
 #[test]
@@ -498,11 +499,15 @@ fn git_faults_name_what_there_is() {
         "release = [{ version = \"1.0\", git = { remote = \"remote\", tag = \"v1.1\" } }]\n",
     );
     let error = space.fails(2, &["upstream", "fetch"]);
-    assert!(
-        error.contains("cannot fetch tag v1.1 from remote"),
-        "{error}"
-    );
-    assert!(error.contains("is the remote's address right"), "{error}");
+    insta::assert_snapshot!(error, @r"
+    error: cannot fetch tag v1.1 from remote [PQ0406]
+      fatal: 'remote' does not appear to be a git repository
+      fatal: Could not read from remote repository.
+      
+      Please make sure you have the correct access rights
+      and the repository exists.
+    hint: is the remote's address right, and may you read it?
+    ");
     sample(&space, "remote");
     let remote = space.path("remote");
     run_in(&remote, "git", &["init", "-q"]);
@@ -510,15 +515,16 @@ fn git_faults_name_what_there_is() {
     run_in(&remote, "git", &["commit", "-qm", "x"]);
     run_in(&remote, "git", &["tag", "v1.0"]);
     let error = space.fails(2, &["upstream", "fetch"]);
-    assert!(error.contains("hint: the remote has: v1.0"), "{error}");
+    insta::assert_snapshot!(error, @r"
+    error: cannot fetch tag v1.1 from remote [PQ0406]
+      fatal: couldn't find remote ref refs/tags/v1.1
+    hint: the remote has: v1.0
+    ");
     space.configure(
         "release = [{ version = \"1.0\", git = { remote = \"--upload-pack=x\", tag = \"v\" } }]\n",
     );
-    assert!(
-        space
-            .fails(2, &["upstream", "fetch"])
-            .contains("may not begin with `-`")
-    );
+    insta::assert_snapshot!(space
+            .fails(2, &["upstream", "fetch"]), @r"error: a git remote or tag may not begin with `-` [PQ0406]");
 }
 
 #[test]
@@ -768,7 +774,10 @@ fn list_says_how_far_each_release_is() {
         "{error}"
     );
     let error = space.fails(2, &["upstream", "fetch", "3.0"]);
-    assert!(error.contains("hint: available: 1.0, 2.0"), "{error}");
+    insta::assert_snapshot!(error, @r"
+    error: bench-config/perfquilt.toml: there is no release `3.0` [PQ0400]
+    hint: available: 1.0, 2.0
+    ");
     space.write("bench-config/upstream.lock", "nonsense");
     let error = space.fails(2, &["upstream", "list"]);
     assert!(error.contains("bench-config/upstream.lock:1:"), "{error}");

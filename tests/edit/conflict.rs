@@ -54,10 +54,10 @@ fn a_resolved_conflict_is_committed_by_the_rebase() {
     git(&space, &["add", "a.c"]);
     // Amending would join the patch with the one before.
     let error = space.fails(2, &["refresh"]);
-    assert!(
-        error.contains("two.patch, with resolved conflicts that are not committed"),
-        "{error}"
-    );
+    insta::assert_snapshot!(error, @r"
+    error: [WS]/.perfquilt/edit/srv-1.0: a rebase is stopped at two.patch, with resolved conflicts that are not committed [PQ0906]
+    hint: in the worktree, `git rebase --continue`, then `perfquilt refresh`; `git rebase --abort` discards the rebase and its changes
+    ");
     assert!(!error.contains("--amend"), "{error}");
     let out = space.ok(&["edit"]);
     assert!(

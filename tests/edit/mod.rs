@@ -125,11 +125,11 @@ fn nothing_changed_changes_nothing() {
     );
     space.ok(&["edit", "--close"]);
     assert!(!tree(&space).exists());
-    assert!(
-        space
-            .fails(2, &["refresh"])
-            .contains("there is no edit branch")
-    );
+    insta::assert_snapshot!(space
+            .fails(2, &["refresh"]), @r"
+    error: there is no edit branch [PQ0905]
+    hint: `perfquilt edit` makes one
+    ");
 }
 
 #[test]
@@ -170,8 +170,11 @@ fn one_patch_is_amended_and_the_others_keep_their_bytes() {
     );
     put(&space, "a.c", "two\n", "two, better\n");
     let error = space.fails(2, &["refresh"]);
-    assert!(error.contains("uncommitted changes in 1 file"), "{error}");
-    assert!(error.contains("git commit --amend -a"), "{error}");
+    insta::assert_snapshot!(error, @r"
+    error: uncommitted changes in 1 file of [WS]/.perfquilt/edit/srv-1.0 [PQ0119]
+      a.c
+    hint: `git commit --amend -a` makes them part of the patch it stopped at
+    ");
     git(&space, &["commit", "-qa", "--amend", "--no-edit"]);
     let out = space.ok(&["refresh"]);
     insta::assert_snapshot!(out.lines().take(3).collect::<Vec<_>>().join("\n"), @r"
@@ -266,11 +269,10 @@ fn a_release_that_left_the_configuration_is_told() {
     space.ok(&["edit", "--release", "2.0"]);
     space.configure(&format!("release = [{one}]\n"));
     let error = space.fails(2, &["refresh"]);
-    assert!(error.contains("is no longer configured"), "{error}");
-    assert!(
-        error.contains("[[upstream.release]] of version 2.0"),
-        "{error}"
-    );
+    insta::assert_snapshot!(error, @r"
+    error: the release of branch edit/srv-2.0 is no longer configured; its work is in [WS]/.perfquilt/edit/srv-2.0 [PQ0906]
+    hint: put the [[upstream.release]] of version 2.0 back
+    ");
     space.ok(&["edit", "--close"]);
 }
 
@@ -321,17 +323,20 @@ fn what_would_lose_something_is_refused() {
     let series = space.read("series");
     space.write("series", series.replace("three.patch\n", ""));
     let error = space.fails(3, &["edit"]);
-    assert!(error.contains("both changed"), "{error}");
-    assert!(
-        space
-            .fails(3, &["refresh"])
-            .contains("series or patches changed")
-    );
-    assert!(
-        space
-            .fails(2, &["edit", "--close"])
-            .contains("not in the series yet")
-    );
+    insta::assert_snapshot!(error, @r"
+    error: both changed since the last `perfquilt edit`: the series, and the branch in [WS]/.perfquilt/edit/srv-1.0 [PQ0907]
+    hint: restore series and patches and run `perfquilt refresh`, or discard the branch with `perfquilt edit --reset`, which keeps its commits under a reference
+    ");
+    insta::assert_snapshot!(space
+            .fails(3, &["refresh"]), @r"
+    error: series or patches changed since `perfquilt edit` [PQ0907]
+    hint: restore them (`git diff` shows the difference if the workspace is a repository), or discard the branch with `perfquilt edit --reset`, which keeps its commits under a reference
+    ");
+    insta::assert_snapshot!(space
+            .fails(2, &["edit", "--close"]), @r"
+    error: the branch edit/srv-1.0 has work that is not in the series yet [PQ0906]
+    hint: `perfquilt refresh` writes it to the series; `perfquilt edit --reset` discards it
+    ");
     let out = space.ok(&["edit", "--reset"]);
     assert!(out.contains("are kept as refs/kept/srv-1.0/1"), "{out}");
     space.write("series", series);
@@ -348,11 +353,11 @@ fn what_would_lose_something_is_refused() {
     );
     git(&space, &["reset", "-q", "--hard", "HEAD~1"]);
     git(&space, &["checkout", "-q", "-b", "other", "HEAD~1"]);
-    assert!(
-        space
-            .fails(2, &["refresh"])
-            .contains("other is checked out")
-    );
+    insta::assert_snapshot!(space
+            .fails(2, &["refresh"]), @r"
+    error: other is checked out in [WS]/.perfquilt/edit/srv-1.0 instead of edit/srv-1.0 [PQ0906]
+    hint: `git checkout edit/srv-1.0` goes back to it; `git checkout -B edit/srv-1.0` makes what is checked out the branch
+    ");
     put(&space, "b.c", "55\n", "x\n");
     commit(&space, "side");
     git(&space, &["checkout", "-q", "edit/srv-1.0"]);
@@ -367,11 +372,11 @@ fn what_would_lose_something_is_refused() {
             .fails(3, &["refresh"])
             .contains("is not based on the release")
     );
-    assert!(
-        space
-            .fails(2, &["edit", "nothing-like-it"])
-            .contains("no patch")
-    );
+    insta::assert_snapshot!(space
+            .fails(2, &["edit", "nothing-like-it"]), @r#"
+    error: no patch "nothing-like-it" in the series [PQ0309]
+    hint: `perfquilt status` lists the patches
+    "#);
 }
 
 /// The series was written and the branch moved, but the command was killed before it recorded that.
@@ -440,7 +445,7 @@ fn an_interrupted_refresh_is_finished_by_the_next_command() {
     space.write(".perfquilt/edit/pending/0", &new);
     let (code, _, err) = space.shown(&["status"]);
     assert_eq!(code, 0, "{err}");
-    assert!(err.contains("an interrupted command"), "{err}");
+    insta::assert_snapshot!(err, @r"warning: finished writing the series, which an interrupted command had left incomplete [PQ0950]");
     assert_eq!(space.read("patches/one.patch"), new);
     assert_eq!(space.read(".perfquilt/edit/kept/x/one.patch"), old);
     // One flipped bit anywhere is found, and nothing is written.
@@ -475,7 +480,7 @@ fn an_interrupted_refresh_is_finished_by_the_next_command() {
     space.write(".perfquilt/edit/pending/0", &new);
     space.write(".perfquilt/edit/pending/journal.json", &journal);
     space.write("patches/one.patch", "mine");
-    assert!(space.fails(2, &["status"]).contains("changed since"));
+    assert!(space.fails(2, &["status"]).contains("[PQ0908]"));
     assert_eq!(space.read("patches/one.patch"), "mine");
 }
 
@@ -523,7 +528,10 @@ fn an_unfinished_change_writes_only_files_of_the_series() {
     let alternates = ".perfquilt/objects.git/objects/info/alternates";
     space.write(alternates, outside.to_str().unwrap());
     let error = space.fails(2, &["status"]);
-    assert!(error.contains("objects of another repository"), "{error}");
+    insta::assert_snapshot!(error, @r"
+    error: [WS]/.perfquilt/objects.git/objects/info/alternates: it makes the object store use objects of another repository [PQ0407]
+    hint: move the object store away, unless you know who wrote that file
+    ");
 }
 
 #[test]
@@ -610,7 +618,7 @@ fn lint_mends_without_changing_any_tree() {
     ] {
         assert!(out.contains(expected), "{expected}: {out}");
     }
-    assert!(space.fails(3, &["lint", "--strict"]).contains("0 errors"));
+    insta::assert_snapshot!(space.fails(3, &["lint", "--strict"]), @r"error: 0 errors and 8 warnings [PQ0320]");
     let out = space.ok(&["lint", "--fix"]);
     assert!(
         out.contains("fixed: patches/four.patch") && out.contains("fixed: series"),

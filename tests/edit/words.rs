@@ -266,13 +266,10 @@ fn a_branch_of_an_earlier_version_is_read_once_more() {
         "pick {1}\nexec git commit -q --amend -m reworded -m 'Patch: one.patch'\npick {2}\npick {3}\npick {4}",
     );
     let (_, _, note) = space.shown(&["edit"]);
-    assert!(
-        note.contains("an earlier version of perfquilt made the branch"),
-        "{note}"
-    );
+    insta::assert_snapshot!(note, @r"warning: an earlier version of perfquilt made the branch edit/srv-1.0; `perfquilt refresh` reads its `Patch:` lines once more and writes `Perfquilt-Patch:` [PQ0953]");
     let (code, out, err) = space.shown(&["refresh"]);
     assert_eq!(code, 0, "{err}");
-    assert!(err.contains("are read as names of patches"), "{err}");
+    insta::assert_snapshot!(err, @r"warning: lines `Patch: NAME` of the branch edit/srv-1.0 are read as names of patches, as in earlier versions; the line is called `Perfquilt-Patch:` now [PQ0953]");
     for line in [
         "1  reworded  one.patch",
         "2  kept      two.patch",
