@@ -23,7 +23,7 @@ pub(super) fn update(
     if !has(&wanted) {
         forge.add_label(number, &wanted)?;
     }
-    let ours = MeasurementStatus::ALL.map(name);
+    let ours: Vec<String> = MeasurementStatus::ALL.iter().copied().map(name).collect();
     for other in &labels {
         let is = |name: &String| name.eq_ignore_ascii_case(&other.name);
         if !is(&wanted) && ours.iter().any(is) {

@@ -10,7 +10,7 @@ use perfquilt_model::error::Result;
 fn badness(mark: &Mark) -> Option<(MeasurementStatus, u8)> {
     let name = mark.status.as_deref()?;
     let named = |status: &MeasurementStatus| status.to_string() == name;
-    let status = MeasurementStatus::ALL.into_iter().find(named)?;
+    let status = MeasurementStatus::ALL.iter().copied().find(named)?;
     let badness = match status {
         MeasurementStatus::Unfinished => return None,
         MeasurementStatus::Faster => 0,

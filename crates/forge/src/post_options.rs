@@ -145,14 +145,20 @@ mod tests {
     #[test]
     fn failure_depends_on_the_options() {
         use Conclusion::{Failure, Neutral, Success};
-        let quiet = MeasurementStatus::ALL.map(|status| Conclusion::of(status, false, false));
+        let all = MeasurementStatus::ALL.iter().copied();
+        let quiet = all
+            .clone()
+            .map(|status| Conclusion::of(status, false, false));
+        let quiet: Vec<Conclusion> = quiet.collect();
         assert_eq!(
             quiet,
             [
                 Failure, Neutral, Neutral, Success, Success, Success, Neutral
             ]
         );
-        let strict = MeasurementStatus::ALL.map(|status| Conclusion::of(status, true, true));
+        let strict: Vec<Conclusion> = all
+            .map(|status| Conclusion::of(status, true, true))
+            .collect();
         assert_eq!(
             strict,
             [

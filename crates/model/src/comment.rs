@@ -1,8 +1,7 @@
 //! Comments on pull requests.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
+use strum::{Display, VariantArray};
 
 /// The pull request and its commits.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,7 +34,10 @@ pub struct Comment {
 }
 
 /// The overall result of measuring a pull request. If several variants apply, the first one counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Display, VariantArray,
+)]
+#[strum(serialize_all = "lowercase")]
 pub enum MeasurementStatus {
     /// The series does not apply, or something could not be built or measured.
     Failed,
@@ -46,6 +48,7 @@ pub enum MeasurementStatus {
     /// The series is faster.
     Faster,
     /// The series has no effect.
+    #[strum(to_string = "no effect")]
     NoEffect,
     /// The series is slower, by no more than patches whose loss a maintainer accepted.
     Accepted,
@@ -55,27 +58,5 @@ pub enum MeasurementStatus {
 
 impl MeasurementStatus {
     /// All of them.
-    pub const ALL: [MeasurementStatus; 7] = [
-        MeasurementStatus::Failed,
-        MeasurementStatus::Regression,
-        MeasurementStatus::Unfinished,
-        MeasurementStatus::Faster,
-        MeasurementStatus::NoEffect,
-        MeasurementStatus::Accepted,
-        MeasurementStatus::Unclear,
-    ];
-}
-
-impl fmt::Display for MeasurementStatus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            MeasurementStatus::Failed => "failed",
-            MeasurementStatus::Regression => "regression",
-            MeasurementStatus::Unfinished => "unfinished",
-            MeasurementStatus::Faster => "faster",
-            MeasurementStatus::NoEffect => "no effect",
-            MeasurementStatus::Accepted => "accepted",
-            MeasurementStatus::Unclear => "unclear",
-        })
-    }
+    pub const ALL: &[MeasurementStatus] = MeasurementStatus::VARIANTS;
 }

@@ -1,8 +1,7 @@
 //! Each patch of a series on each release (docs/json.md).
 
-use std::fmt;
-
 use serde::Serialize;
+use strum::Display;
 
 use crate::rebase::MeasuredEffect;
 
@@ -58,8 +57,9 @@ pub struct MatrixCell {
 }
 
 /// The state of a patch on a release, compared with the current release's patch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Display)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "lowercase")]
 pub enum PatchState {
     /// The release has it with the same removed and added lines, or it applies there unchanged.
     Same,
@@ -73,17 +73,4 @@ pub enum PatchState {
     Conflict,
     /// The release is not fetched.
     Unknown,
-}
-
-impl fmt::Display for PatchState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            PatchState::Same => "same",
-            PatchState::Adapted => "adapted",
-            PatchState::Missing => "missing",
-            PatchState::Upstream => "upstream",
-            PatchState::Conflict => "conflict",
-            PatchState::Unknown => "unknown",
-        })
-    }
 }

@@ -1,8 +1,7 @@
 //! The result of a rebase, from which every report format is generated (docs/json.md).
 
-use std::fmt;
-
 use serde::Serialize;
+use strum::{Display, VariantArray};
 
 use crate::server_tests::PointTests;
 
@@ -43,8 +42,8 @@ impl Report {
     /// Returns the number of patches by status, in the order of [`Status::ALL`], without zeros.
     pub fn counts(&self) -> Vec<(Status, usize)> {
         Status::ALL
-            .into_iter()
-            .map(|status| {
+            .iter()
+            .map(|&status| {
                 let count = self.patches.iter().filter(|p| p.status == status).count();
                 (status, count)
             })
@@ -62,8 +61,11 @@ impl Report {
 }
 
 /// How a patch fits the new release.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Display, VariantArray,
+)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "lowercase")]
 pub enum Status {
     /// Every hunk applies at its original lines.
     Exact,
@@ -74,10 +76,12 @@ pub enum Status {
     /// An earlier manual resolution applies.
     Resolved,
     /// A 3-way merge applies the patch, and the release already has a part of it.
+    #[strum(to_string = "partly upstream")]
     Partly,
     /// The release already has the patch.
     Upstream,
     /// The release has a similar change: needs a manual decision.
+    #[strum(to_string = "changed upstream")]
     Changed,
     /// A conflict: needs a manual decision.
     Conflict,
@@ -88,17 +92,7 @@ pub enum Status {
 
 impl Status {
     /// Every status, from the best to the worst.
-    pub const ALL: [Status; 9] = [
-        Status::Exact,
-        Status::Offset,
-        Status::Merged,
-        Status::Resolved,
-        Status::Partly,
-        Status::Upstream,
-        Status::Changed,
-        Status::Conflict,
-        Status::Untested,
-    ];
+    pub const ALL: &[Status] = Status::VARIANTS;
 
     /// Whether the patch needs a manual decision before the series can be used.
     pub fn needs_decision(self) -> bool {
@@ -109,22 +103,6 @@ impl Status {
     pub fn applies(self) -> bool {
         use Status::{Exact, Merged, Offset, Partly, Resolved};
         matches!(self, Exact | Offset | Merged | Resolved | Partly)
-    }
-}
-
-impl fmt::Display for Status {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Status::Exact => "exact",
-            Status::Offset => "offset",
-            Status::Merged => "merged",
-            Status::Resolved => "resolved",
-            Status::Partly => "partly upstream",
-            Status::Upstream => "upstream",
-            Status::Changed => "changed upstream",
-            Status::Conflict => "conflict",
-            Status::Untested => "untested",
-        })
     }
 }
 

@@ -1,8 +1,7 @@
 //! Changes of state that `perfquilt watch` reports (docs/json.md).
 
-use std::fmt;
-
 use serde::Serialize;
+use strum::Display;
 
 /// A change of a patch's state, or of the whole series', on a line of upstream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -30,38 +29,29 @@ pub struct StateChange {
 }
 
 /// What changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Display)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "lowercase")]
 pub enum ChangeKind {
     /// Upstream has the patch now.
+    #[strum(to_string = "taken upstream")]
     TakenUpstream,
     /// The patch does not apply without a decision any more.
     Conflict,
     /// Upstream had the patch's change and no longer has it, or nothing of the patch is in the server any more.
     Removed,
     /// The patch applies again.
+    #[strum(to_string = "applies again")]
     AppliesAgain,
     /// The server does not build with the patch any more.
+    #[strum(to_string = "build fails")]
     BuildFails,
     /// The server's own tests newly fail with the patch.
+    #[strum(to_string = "tests fail")]
     TestsFail,
     /// Upstream is slower.
     Slower,
     /// The series helps less.
+    #[strum(to_string = "no longer helps")]
     NoLongerHelps,
-}
-
-impl fmt::Display for ChangeKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            ChangeKind::TakenUpstream => "taken upstream",
-            ChangeKind::Conflict => "conflict",
-            ChangeKind::Removed => "removed",
-            ChangeKind::AppliesAgain => "applies again",
-            ChangeKind::BuildFails => "build fails",
-            ChangeKind::TestsFail => "tests fail",
-            ChangeKind::Slower => "slower",
-            ChangeKind::NoLongerHelps => "no longer helps",
-        })
-    }
 }

@@ -56,8 +56,8 @@ fn summary(report: &Report) -> Vec<Group> {
         |it: &&PatchReport| it.status.applies() && it.review.is_none() && !is_broken(it);
     let certain = report.patches.iter().filter(is_certain);
     let parts: Vec<String> = Status::ALL
-        .into_iter()
-        .map(|status| {
+        .iter()
+        .map(|&status| {
             (
                 certain.clone().filter(|it| it.status == status).count(),
                 status,
@@ -522,7 +522,7 @@ mod tests {
             effect: None,
             commit: None,
         };
-        let statuses = (1..).zip(Status::ALL);
+        let statuses = (1..).zip(Status::ALL.iter().copied());
         let mut patches: Vec<PatchReport> = statuses.map(|(at, of)| patch(at, of)).collect();
         let point = perfquilt_model::point::Point::Step(1);
         patches[0].build = Some(BuildResult::Ok);

@@ -18,7 +18,8 @@ pub(super) fn describe(effect: &Effect, places: usize) -> Option<String> {
         verdict != tail.typical || statistic == Statistic::Mean && is_apart(figure, effect)
     };
     let shown: Vec<_> = Statistic::ALL
-        .into_iter()
+        .iter()
+        .copied()
         .filter_map(shown)
         .filter(adds)
         .collect();

@@ -104,7 +104,7 @@ impl Attribution {
         if accepted.is_empty() || !total.is_regression() {
             return total.is_regression();
         }
-        let figures = std::iter::once(None).chain(Statistic::ALL.map(Some));
+        let figures = std::iter::once(None).chain(Statistic::ALL.iter().copied().map(Some));
         let is_beyond = |statistic| {
             let Some((_, high, Verdict::Slower)) = figure(total, statistic) else {
                 return false;

@@ -1,9 +1,9 @@
 //! The attribution document (docs/json.md), the input of every report.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 use serde::Serialize;
+use strum::Display;
 
 use crate::stats::{
     FORESEEABLE, Interval, POWER, POWER_BEFORE_SHAPES, StoppingRule, blocks_joined, speed,
@@ -289,8 +289,9 @@ pub enum EffectKind {
 }
 
 /// The verdict on an effect.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Display)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "lowercase")]
 pub enum Verdict {
     /// The effect is above 0, significant after adjustment over the family of rows.
     Faster,
@@ -301,8 +302,10 @@ pub enum Verdict {
     Mixed,
     /// None of these, and the effect lies within the margin, significant after adjustment likewise; on timed meters
     /// that of the typical time and of the mean, and the share of slow slices, too.
+    #[strum(to_string = "no effect")]
     NoEffect,
     /// None of these, and the effect on the typical time lies within the margin; that on the mean or the tail may not.
+    #[strum(to_string = "no typical effect")]
     NoTypicalEffect,
     /// None of these.
     Unclear,
@@ -312,19 +315,6 @@ impl Verdict {
     /// Returns whether the effect is significant.
     pub fn is_shown(self) -> bool {
         matches!(self, Verdict::Faster | Verdict::Slower | Verdict::Mixed)
-    }
-}
-
-impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Verdict::Faster => "faster",
-            Verdict::Slower => "slower",
-            Verdict::Mixed => "mixed",
-            Verdict::NoEffect => "no effect",
-            Verdict::NoTypicalEffect => "no typical effect",
-            Verdict::Unclear => "unclear",
-        })
     }
 }
 
@@ -530,8 +520,8 @@ impl TailFigures {
 
     /// Iterates over the available figures.
     pub fn figures(&self) -> impl Iterator<Item = (Statistic, &TailFigure)> {
-        let all = Statistic::ALL.into_iter();
-        all.filter_map(|statistic| Some((statistic, self.get(statistic)?)))
+        let all = Statistic::ALL.iter();
+        all.filter_map(|&statistic| Some((statistic, self.get(statistic)?)))
     }
 
     /// Iterates over the available figures in the order of [`Statistic::ALL`].

@@ -90,7 +90,7 @@ impl SharedSpreads {
         let none = Units::default();
         for (place, source) in sources.iter().enumerate() {
             let counted = source.blocks.iter().filter(|(meter, _)| is_count(**meter));
-            let shares = Statistic::ALL.into_iter().filter(|of| of.is_share());
+            let shares = Statistic::ALL.iter().copied().filter(|of| of.is_share());
             let shares = shares.flat_map(|of| {
                 let tables = source.tails.get(&of).into_iter().flatten();
                 tables.map(move |(meter, tables)| (Some(of), meter, tables))

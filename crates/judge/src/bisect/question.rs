@@ -25,17 +25,6 @@ pub enum Direction {
     Both,
 }
 
-impl Direction {
-    /// Returns the adjective for reports, as in "something … there".
-    pub fn word(self) -> &'static str {
-        match self {
-            Direction::Slower => "slower",
-            Direction::Faster => "faster",
-            Direction::Both => "changed",
-        }
-    }
-}
-
 /// One state that can be built and measured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Revision {

@@ -4,12 +4,16 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use strum::{Display, EnumString, VariantArray};
 
 use super::{Meter, Observation};
 use crate::error::Error;
 
 /// A statistic of slices besides their typical value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Display, EnumString, VariantArray,
+)]
+#[strum(serialize_all = "lowercase")]
 pub enum Statistic {
     /// [`Observation::mean`].
     Mean,
@@ -23,26 +27,11 @@ pub enum Statistic {
 
 impl Statistic {
     /// All statistics, in the order in which reports show them.
-    pub const ALL: [Statistic; 4] = [
-        Statistic::Mean,
-        Statistic::Slow,
-        Statistic::P99,
-        Statistic::Stalled,
-    ];
+    pub const ALL: &[Statistic] = Statistic::VARIANTS;
 
     /// Whether it is a share of slices, compared by differences instead of ratios.
     pub fn is_share(self) -> bool {
         matches!(self, Statistic::Slow | Statistic::Stalled)
-    }
-
-    /// The name in a metric: `mean` of `time.mean`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Statistic::Mean => "mean",
-            Statistic::Slow => "slow",
-            Statistic::P99 => "p99",
-            Statistic::Stalled => "stalled",
-        }
     }
 }
 
@@ -85,7 +74,7 @@ impl fmt::Display for Metric {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.statistic {
             None => self.meter.fmt(f),
-            Some(statistic) => write!(f, "{}.{}", self.meter, statistic.name()),
+            Some(statistic) => write!(f, "{}.{statistic}", self.meter),
         }
     }
 }
@@ -98,10 +87,7 @@ impl FromStr for Metric {
             return Ok(Metric::from(text.parse::<Meter>()?));
         };
         let meter: Meter = meter.parse()?;
-        let statistic = Statistic::ALL
-            .into_iter()
-            .find(|statistic| statistic.name() == name)
-            .filter(|_| meter.is_timed());
+        let statistic = name.parse().ok().filter(|_| meter.is_timed());
         let statistic = statistic.ok_or_else(|| {
             Error::arguments(format!(
                 "`{text}` is not known: time and cpu have .mean, .slow, .p99 and .stalled"
