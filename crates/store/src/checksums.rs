@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use rusqlite::params;
 use sha2::{Digest, Sha256};
 
-use super::columns::{Record, Word};
+use super::columns::Record;
 use super::read::observation;
 use super::{ExperimentId, SliceBlob, Store};
 use perfquilt_model::error::{Error, Result};
@@ -65,7 +65,7 @@ impl Store {
         id: ExperimentId,
         (workload, meter, direct, block): (&str, Meter, bool, u32),
     ) -> Result<Vec<Observation>> {
-        self.database.rows(
+        self.database.map(
             &format!(
                 "SELECT {} FROM observations
                  WHERE experiment = ?1 AND workload = ?2 AND meter = ?3 AND direct = ?4 AND block = ?5
@@ -103,12 +103,7 @@ impl Store {
     fn checksums(&self, id: ExperimentId) -> Result<BTreeMap<BlockKey, Vec<u8>>> {
         let rows = self.database.rows(
             "SELECT workload, meter, direct, block, digest FROM checksums WHERE experiment = ?1",
-            params![id.0],
-            |row| {
-                let Word(meter) = row.get(1)?;
-                let key = (row.get(0)?, meter, row.get(2)?, row.get(3)?);
-                Ok((key, row.get(4)?))
-            },
+            [id.0],
         )?;
         Ok(rows.into_iter().collect())
     }
@@ -120,7 +115,6 @@ impl Store {
             "SELECT digest FROM slice_checksums
              WHERE experiment = ?1 AND workload = ?2 AND direct = ?3 AND block = ?4",
             params![id.0, workload, direct, block],
-            |row| row.get(0),
         )?;
         let of_none = Sha256::digest([]).to_vec();
         if *stored.first().unwrap_or(&of_none) == self.digest_of_slices(id, key)? {
@@ -136,8 +130,7 @@ impl Store {
                  SELECT 1 FROM slices WHERE experiment = of.experiment AND workload = of.workload
                  AND direct = of.direct AND block = of.block)
              LIMIT 1",
-            params![id.0],
-            |row| Ok((row.get(0)?, row.get(1)?)),
+            [id.0],
         )?;
         match gone.first() {
             Some((workload, block)) => Err(self.damaged(id, workload, " (raw slices)", *block)),
@@ -151,7 +144,7 @@ impl Store {
         (workload, direct, block): &SliceKey,
     ) -> Result<Vec<u8>> {
         let mut digest = Sha256::new();
-        self.database.rows(
+        self.database.map(
             "SELECT point, transactions, slice_values FROM slices
              WHERE experiment = ?1 AND workload = ?2 AND direct = ?3 AND block = ?4 ORDER BY point",
             params![id.0, workload, direct, block],

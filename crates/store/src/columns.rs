@@ -1,27 +1,36 @@
 //! The columns of tables whose rows hold a type's fields. Each is declared once; what writes and reads the rows follows.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::num::NonZeroU32;
 use std::str::FromStr;
 
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSqlOutput, ValueRef};
 use rusqlite::{Row, ToSql};
+use serde::de::DeserializeOwned;
 
-use super::blob;
+use super::database::{self, Json};
+use super::functions::Costs;
+use super::{ExperimentId, SliceBlob, blob};
 use perfquilt_model::error::Error;
-use perfquilt_model::observation::{HostSample, Meter, Observation, PlannedBlocks, Slices};
+use perfquilt_model::observation::{
+    HostSample, Meter, Observation, PlannedBlocks, PointBuild, PointFunctions, ProfileUse, Slices,
+};
 use perfquilt_model::point::Point;
 
 /// The values of a row.
 pub(super) type Values = Vec<Box<dyn ToSql>>;
 
-/// A value in one column or several.
-pub(super) trait Columns: Sized {
-    /// Appends its columns to `row`.
-    fn write(&self, row: &mut Values);
-
+/// A value that is read from one column or several.
+pub(super) trait ReadColumns: Sized {
     /// Reads it from the columns at `at`, and moves `at` behind them.
     fn read(row: &Row<'_>, at: &mut usize) -> rusqlite::Result<Self>;
+}
+
+/// A value in one column or several.
+pub(super) trait Columns: ReadColumns {
+    /// Appends its columns to `row`.
+    fn write(&self, row: &mut Values);
 }
 
 /// A type whose fields are columns of a table.
@@ -44,9 +53,11 @@ macro_rules! record {
             fn write(&self, row: &mut $crate::columns::Values) {
                 $($crate::columns::Columns::write(&self.$field, row);)+
             }
+        }
 
+        impl $crate::columns::ReadColumns for $record {
             fn read(row: &rusqlite::Row<'_>, at: &mut usize) -> rusqlite::Result<Self> {
-                Ok(Self { $($field: $crate::columns::Columns::read(row, at)?,)+ $(..$rest)? })
+                Ok(Self { $($field: $crate::columns::ReadColumns::read(row, at)?,)+ $(..$rest)? })
             }
         }
     };
@@ -67,6 +78,14 @@ record!(
     mhz as "mhz_low, mhz_high", throttled, standstills; ..HostSample::default()
 );
 record!(Slices: point, transactions_per_slice as "transactions", values as "slice_values");
+record!(
+    SliceBlob: workload, direct, block, point, transactions_per_slice as "transactions",
+    values as "slice_values"
+);
+record!(PointFunctions: workload, block, point, functions as "costs");
+record!(
+    PointBuild: point, key, configure, compile, link, overhead, units, cached, profile, code_bytes
+);
 
 /// Types of one column, with the type that SQLite has for them and the conversions.
 macro_rules! column {
@@ -76,7 +95,9 @@ macro_rules! column {
                 let write: fn(&Self) -> $stored = $write;
                 row.push(Box::new(write(self)));
             }
+        }
 
+        impl $crate::columns::ReadColumns for $type {
             fn read(row: &rusqlite::Row<'_>, at: &mut usize) -> rusqlite::Result<Self> {
                 let read: fn($stored) -> Self = $read;
                 *at += 1;
@@ -91,10 +112,11 @@ macro_rules! column {
 
 pub(super) use column;
 
-column!(bool, u32, i64, f64, String);
+column!(bool, u32, i64, f64, String, Vec<u8>);
 column!(
     Option<u32>,
     Option<i64>,
+    Option<u64>,
     Option<f64>,
     Option<String>,
     Option<NonZeroU32>
@@ -105,7 +127,36 @@ column!(
     Vec<f32> as Vec<u8>: |values| blob::encode(values), |bytes| blob::decode(&bytes);
     Meter as Word<Meter>: |meter| Word(*meter), |word| word.0;
     Point as Word<Point>: |point| Word(*point), |word| word.0;
+    usize as i64: |number| *number as i64, |number| usize::try_from(number).unwrap_or(usize::MAX);
+    ExperimentId as i64: |id| id.0, ExperimentId;
+    BTreeMap<String, f64> as Costs: |costs| Costs(costs.clone()), |costs| costs.0;
+    // A profile that this version cannot read is unknown.
+    Option<ProfileUse> as Option<String>:
+        |profile| profile.as_ref().and_then(|used| database::json("a profile", used).ok()),
+        |text| text.and_then(|text| database::parsed(&text).ok());
 );
+
+impl<T: DeserializeOwned> ReadColumns for Json<T> {
+    fn read(row: &Row<'_>, at: &mut usize) -> rusqlite::Result<Self> {
+        *at += 1;
+        row.get(*at - 1)
+    }
+}
+
+macro_rules! tuple {
+    ($($name:ident)+) => {
+        impl<$($name: ReadColumns),+> ReadColumns for ($($name,)+) {
+            fn read(row: &Row<'_>, at: &mut usize) -> rusqlite::Result<Self> {
+                Ok(($($name::read(row, at)?,)+))
+            }
+        }
+    };
+}
+
+tuple!(A B);
+tuple!(A B C);
+tuple!(A B C D);
+tuple!(A B C D E);
 
 /// A text of a column as the value that it names.
 pub(super) struct Word<T>(pub T);
@@ -129,7 +180,9 @@ impl Columns for Option<(f64, f64)> {
         low.write(row);
         high.write(row);
     }
+}
 
+impl ReadColumns for Option<(f64, f64)> {
     fn read(row: &Row<'_>, at: &mut usize) -> rusqlite::Result<Self> {
         let low = Option::read(row, at)?;
         Ok(low.zip(Option::read(row, at)?))

@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 
-use super::columns::{Record, Values};
+use super::columns::{ReadColumns, Record, Values};
 use super::schema::{self, DatabaseKind};
 use perfquilt_model::error::{Error, Result};
 
@@ -44,7 +44,12 @@ impl Database {
     }
 
     /// Returns the rows of a query.
-    pub fn rows<T>(
+    pub fn rows<T: ReadColumns>(&self, sql: &str, params: impl Params) -> Result<Vec<T>> {
+        self.map(sql, params, |row| T::read(row, &mut 0))
+    }
+
+    /// Returns what `row` makes of each row of a query.
+    pub fn map<T>(
         &self,
         sql: &str,
         params: impl Params,
@@ -74,19 +79,26 @@ impl Database {
         self.connection.prepare_cached(&sql)?.execute(&*values)
     }
 
+    /// Writes a row as [`Database::insert`] does.
+    pub fn write<R: Record>(
+        &self,
+        into: &str,
+        key: &[(&str, &dyn ToSql)],
+        record: &R,
+    ) -> Result<()> {
+        let written = self.insert(into, key, record);
+        written.map(drop).map_err(self.failed("write"))
+    }
+
     /// Returns the records of a query, which begins behind the columns.
     pub fn records<R: Record>(&self, query: &str, params: impl Params) -> Result<Vec<R>> {
         let sql = format!("SELECT {} {query}", R::names());
-        self.rows(&sql, params, |row| R::read(row, &mut 0))
+        self.rows(&sql, params)
     }
 
     /// Returns the first row of a query.
-    pub fn first<T>(
-        &self,
-        sql: &str,
-        params: impl Params,
-        row: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
-    ) -> Result<Option<T>> {
+    pub fn first<T: ReadColumns>(&self, sql: &str, params: impl Params) -> Result<Option<T>> {
+        let row = |row: &Row<'_>| T::read(row, &mut 0);
         self.connection
             .prepare_cached(sql)
             .and_then(|mut statement| statement.query_row(params, row).optional())
@@ -95,8 +107,7 @@ impl Database {
 
     /// Returns the number that a query counts.
     pub fn count(&self, sql: &str, params: impl Params) -> Result<u64> {
-        let count = self.first(sql, params, |row| row.get(0))?;
-        Ok(count.unwrap_or(0))
+        Ok(self.first(sql, params)?.unwrap_or(0))
     }
 
     /// Runs `work` in one transaction: if it fails, none of its changes is made.
@@ -127,15 +138,18 @@ pub(super) struct Json<T>(pub T);
 
 impl<T: DeserializeOwned> FromSql for Json<T> {
     fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
-        let text = value.as_str()?;
-        // Earlier versions wrote no digest.
-        let (json, digest) = text.split_once('\n').unwrap_or((text, ""));
-        if !digest.is_empty() && digest != hex::encode(Sha256::digest(json)) {
-            return Err(FromSqlError::other(Error::digest(
-                "its digest is another, so a bit was flipped",
-            )));
-        }
-        let value = serde_json::from_str(json);
-        value.map(Json).map_err(FromSqlError::other)
+        parsed(value.as_str()?).map(Json)
     }
+}
+
+/// Returns the value that [`json`] wrote.
+pub(super) fn parsed<T: DeserializeOwned>(text: &str) -> FromSqlResult<T> {
+    // Earlier versions wrote no digest.
+    let (json, digest) = text.split_once('\n').unwrap_or((text, ""));
+    if !digest.is_empty() && digest != hex::encode(Sha256::digest(json)) {
+        return Err(FromSqlError::other(Error::digest(
+            "its digest is another, so a bit was flipped",
+        )));
+    }
+    serde_json::from_str(json).map_err(FromSqlError::other)
 }

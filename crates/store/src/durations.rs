@@ -31,12 +31,9 @@ record!(BlockDuration: counted, direct, block, servers, workloads, lanes, slices
 impl Store {
     /// Records how long a block of an experiment took.
     pub fn record_duration(&self, id: ExperimentId, duration: &BlockDuration) -> Result<()> {
-        let written = self.database.insert(
-            "INSERT OR REPLACE INTO durations",
-            &[("experiment", &id.0)],
-            duration,
-        );
-        written.map(drop).map_err(self.database.failed("write"))
+        let into = "INSERT OR REPLACE INTO durations";
+        self.database
+            .write(into, &[("experiment", &id.0)], duration)
     }
 
     /// Returns how long the blocks of an experiment took; empty if an earlier version measured it.

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use rusqlite::params;
 
-use super::columns::Word;
 use super::database::Json;
 use super::{ExperimentId, Store};
 use perfquilt_model::comparable::{Comparable, Part};
@@ -35,7 +34,7 @@ impl Store {
     /// Returns the header of the experiment that was begun with `key`.
     pub fn header_of_key(&self, key: &str) -> Result<Option<ExperimentHeader>> {
         let sql = "SELECT header FROM experiments WHERE key = ?1";
-        let found = self.database.first(sql, [key], |row| row.get(0))?;
+        let found = self.database.first(sql, [key])?;
         Ok(found.map(|Json(header)| header))
     }
 
@@ -44,7 +43,6 @@ impl Store {
         self.database.rows(
             "SELECT key FROM experiments WHERE substr(key, 1, length(?1)) = ?1 ORDER BY touched DESC",
             [start],
-            |row| row.get(0),
         )
     }
 
@@ -91,18 +89,16 @@ impl Store {
     /// earlier version stored none.
     pub fn observed(&self, id: ExperimentId, header: &ExperimentHeader) -> Result<Comparable> {
         let mut observed = Comparable::of(header);
-        let programs: Vec<(Word<Point>, String)> = self.database.rows(
+        let programs: Vec<(Point, String)> = self.database.rows(
             "SELECT point, identity FROM point_identities WHERE experiment = ?1",
             [id.0],
-            |row| Ok((row.get(0)?, row.get(1)?)),
         )?;
-        for (Word(point), program) in programs {
+        for (point, program) in programs {
             observed = observed.with(Part::Program(point), program);
         }
         let workloads: Vec<(String, String)> = self.database.rows(
             "SELECT workload, identity FROM workload_identities WHERE experiment = ?1",
             [id.0],
-            |row| Ok((row.get(0)?, row.get(1)?)),
         )?;
         for (name, both) in workloads {
             let (digest, seconds) = both.split_once(SECONDS).unwrap_or((&both, ""));
@@ -115,26 +111,23 @@ impl Store {
 
     /// Returns the finished experiments on `release`, the latest first.
     pub fn earlier(&self, release: &str) -> Result<Vec<EarlierExperiment>> {
-        let all = self.database.rows(
+        let all: Vec<(ExperimentId, Json<ExperimentHeader>)> = self.database.rows(
             "SELECT id, header FROM experiments
              WHERE finished = 1 AND protocol <> '' ORDER BY touched DESC",
             [],
-            |row| Ok((row.get(0).map(ExperimentId)?, row.get(1)?)),
         )?;
         let mut earlier = Vec::new();
         for (id, Json(header)) in all {
-            let header: ExperimentHeader = header;
             if header.release != release {
                 continue;
             }
-            let blocks: Vec<(Word<Point>, String, Word<Meter>, u32)> = self.database.rows(
+            let blocks: Vec<(Point, String, Meter, u32)> = self.database.rows(
                 "SELECT point, workload, meter, count(*) FROM observations
                  WHERE experiment = ?1 AND direct = 0 GROUP BY point, workload, meter",
-                params![id.0],
-                |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)),
+                [id.0],
             )?;
             let mut measured: BTreeMap<Point, BTreeMap<(String, Meter), u32>> = BTreeMap::new();
-            for (Word(point), workload, Word(meter), count) in blocks {
+            for (point, workload, meter, count) in blocks {
                 let blocks = measured.entry(point).or_default();
                 blocks.insert((workload, meter), count);
             }

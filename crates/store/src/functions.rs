@@ -6,10 +6,11 @@ use std::io::{Read, Write};
 use flate2::Compression;
 use flate2::read::ZlibDecoder;
 use flate2::write::ZlibEncoder;
-use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ValueRef};
+use rusqlite::ToSql;
+use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSqlOutput, ValueRef};
 
 /// Encodes costs by name; `None` if they cannot be written.
-pub(super) fn encode(costs: &BTreeMap<String, f64>) -> Option<Vec<u8>> {
+fn encode(costs: &BTreeMap<String, f64>) -> Option<Vec<u8>> {
     let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
     encoder.write_all(&serde_json::to_vec(costs).ok()?).ok()?;
     encoder.finish().ok()
@@ -18,6 +19,13 @@ pub(super) fn encode(costs: &BTreeMap<String, f64>) -> Option<Vec<u8>> {
 /// The costs in a column.
 #[derive(Debug)]
 pub(super) struct Costs(pub BTreeMap<String, f64>);
+
+impl ToSql for Costs {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        let failed = || rusqlite::Error::ToSqlConversionFailure("costs of functions".into());
+        encode(&self.0).map(ToSqlOutput::from).ok_or_else(failed)
+    }
+}
 
 impl FromSql for Costs {
     fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {

@@ -173,7 +173,6 @@ impl Store {
             let known: Option<(i64, Json<ExperimentHeader>)> = self.database.first(
                 "SELECT id, header FROM experiments WHERE key = ?1",
                 [key],
-                |row| Ok((row.get(0)?, row.get(1)?)),
             )?;
             let mut header = header.clone();
             let id = match known {
@@ -228,9 +227,7 @@ impl Store {
             self.database.execute(old, [id.0])?;
             for plan in planned {
                 let into = "INSERT OR REPLACE INTO plans";
-                let key: [(&str, &dyn ToSql); 1] = [("experiment", &id.0)];
-                let written = self.database.insert(into, &key, plan);
-                written.map_err(self.database.failed("write"))?;
+                self.database.write(into, &[("experiment", &id.0)], plan)?;
             }
             Ok(())
         })
@@ -246,7 +243,7 @@ impl Store {
     /// Returns whether the workload executes the code, as stored under `key`.
     pub fn execution(&self, key: &str) -> Result<Option<bool>> {
         let sql = "SELECT result FROM executions WHERE key = ?1";
-        let found: Option<String> = self.database.first(sql, [key], |row| row.get(0))?;
+        let found: Option<String> = self.database.first(sql, [key])?;
         Ok(found.and_then(|text| text.parse().ok()))
     }
 
@@ -348,18 +345,9 @@ impl Store {
 
     fn insert_functions(&self, id: ExperimentId, functions: &[PointFunctions]) -> Result<()> {
         for counted in functions {
-            let costs = functions::encode(&counted.functions)
-                .ok_or_else(|| Error::store_damaged("cannot write the costs of functions"))?;
-            self.database.execute(
-                "INSERT OR REPLACE INTO functions VALUES (?1, ?2, ?3, ?4, ?5)",
-                params![
-                    id.0,
-                    counted.workload,
-                    counted.block,
-                    counted.point.to_string(),
-                    costs
-                ],
-            )?;
+            let into = "INSERT OR REPLACE INTO functions";
+            self.database
+                .write(into, &[("experiment", &id.0)], counted)?;
         }
         Ok(())
     }
@@ -386,9 +374,8 @@ impl Store {
             ("direct", &conditions.direct),
             ("block", &conditions.block),
         ];
-        let into = "INSERT OR REPLACE INTO moments";
-        let written = self.database.insert(into, &key, sample);
-        written.map(drop).map_err(self.database.failed("write"))
+        self.database
+            .write("INSERT OR REPLACE INTO moments", &key, sample)
     }
 
     fn insert_observations(
@@ -428,18 +415,8 @@ impl Store {
 
     fn insert_slices(&self, id: ExperimentId, slices: &[SliceBlob]) -> Result<()> {
         for blob in slices {
-            self.database.execute(
-                "INSERT INTO slices VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-                params![
-                    id.0,
-                    blob.workload,
-                    blob.direct,
-                    blob.block,
-                    blob.point.to_string(),
-                    blob.transactions_per_slice,
-                    blob::encode(&blob.values),
-                ],
-            )?;
+            self.database
+                .write("INSERT INTO slices", &[("experiment", &id.0)], blob)?;
         }
         Ok(())
     }

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 
 use rusqlite::params;
 
-use super::columns::{Columns, Record, Word};
+use super::columns::{ReadColumns, Record, Word};
 use super::database::Json;
-use super::functions::Costs;
 use super::{ExperimentId, ExperimentSummary, Store};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{
@@ -31,7 +30,6 @@ impl Store {
             "SELECT DISTINCT block FROM observations
              WHERE experiment = ?1 AND workload = ?2 AND meter = ?3 AND direct = ?4 ORDER BY block",
             params![id.0, workload, meter.name(), direct],
-            |row| row.get(0),
         )
     }
 
@@ -44,7 +42,7 @@ impl Store {
     /// Returns the experiment's header.
     pub fn header(&self, id: ExperimentId) -> Result<ExperimentHeader> {
         let sql = "SELECT header FROM experiments WHERE id = ?1";
-        let found = self.database.first(sql, [id.0], |row| row.get(0))?;
+        let found = self.database.first(sql, [id.0])?;
         let Json(header) =
             found.ok_or_else(|| Error::store_damaged("there is no such experiment"))?;
         Ok(header)
@@ -87,7 +85,7 @@ impl Store {
         let sql = "SELECT count(*) FROM observations WHERE experiment = ?1";
         let count = self.database.count(sql, [id.0])?;
         let mut observations = Vec::with_capacity(usize::try_from(count).unwrap_or(0));
-        self.database.rows(
+        self.database.map(
             &format!(
                 "SELECT {} FROM observations
                  WHERE experiment = ?1 ORDER BY workload, meter, direct, block, point",
@@ -127,7 +125,7 @@ impl Store {
     /// Returns the patches that workloads of an experiment do not execute.
     pub fn unexecuted(&self, id: ExperimentId) -> Result<Vec<UnexecutedPatch>> {
         let sql = "SELECT unexecuted FROM experiments WHERE id = ?1 AND unexecuted <> ''";
-        let found = self.database.first(sql, [id.0], |row| row.get(0))?;
+        let found = self.database.first(sql, [id.0])?;
         Ok(found.map_or_else(Vec::new, |Json(patches)| patches))
     }
 
@@ -140,8 +138,7 @@ impl Store {
     ) -> Result<Vec<ExcludedReadings>> {
         let rounds: Vec<(String, u64)> = self.database.rows(
             "SELECT workload, sum(rounds) FROM spoiled WHERE experiment = ?1 GROUP BY 1 ORDER BY 1",
-            params![id.0],
-            |row| Ok((row.get(0)?, row.get(1)?)),
+            [id.0],
         )?;
         let meter = |workload: &str| {
             let plans = planned.iter().filter(|plan| plan.workload == workload);
@@ -164,10 +161,7 @@ impl Store {
             "SELECT workload, {} FROM moments WHERE experiment = ?1 ORDER BY workload, direct, block",
             HostSample::names()
         );
-        let samples: Vec<(String, HostSample)> =
-            self.database.rows(&sql, params![id.0], |row| {
-                Ok((row.get(0)?, HostSample::read(row, &mut 1)?))
-            })?;
+        let samples: Vec<(String, HostSample)> = self.database.rows(&sql, [id.0])?;
         let mut by_workload: BTreeMap<String, Vec<HostSample>> = BTreeMap::new();
         for (workload, sample) in samples {
             by_workload.entry(workload).or_default().push(sample);
@@ -186,26 +180,8 @@ impl Store {
 
     /// Returns the build times of points with their cache keys.
     pub fn builds(&self, id: ExperimentId) -> Result<Vec<PointBuild>> {
-        let mut builds = self.database.rows(
-            "SELECT point, key, configure, compile, link, overhead, units, cached, profile, code_bytes
-             FROM experiment_builds JOIN builds USING (key) WHERE experiment = ?1",
-            params![id.0],
-            |row| {
-                Ok(PointBuild {
-                    point: row.get::<_, Word<_>>(0)?.0,
-                    key: row.get(1)?,
-                    configure: row.get(2)?,
-                    compile: row.get(3)?,
-                    link: row.get(4)?,
-                    overhead: row.get(5)?,
-                    units: row.get(6)?,
-                    cached: row.get(7)?,
-                    code_bytes: row.get(9)?,
-                    // An unreadable profile is treated as absent, because no decision depends on it.
-                    profile: row.get(8).map_or(None, |Json(profile)| profile),
-                })
-            },
-        )?;
+        let from = "FROM experiment_builds JOIN builds USING (key) WHERE experiment = ?1";
+        let mut builds: Vec<PointBuild> = self.database.records(from, [id.0])?;
         builds.sort_by_key(|build| build.point);
         Ok(builds)
     }
@@ -213,7 +189,7 @@ impl Store {
     /// Returns the results of the server's own tests at the points of an experiment whose servers were tested, whenever
     /// that was.
     pub fn tests(&self, id: ExperimentId) -> Result<BTreeMap<Point, TestRecord>> {
-        let found = self.database.rows(
+        let found = self.database.map(
             "SELECT point, record FROM experiment_builds JOIN tests USING (key) WHERE experiment = ?1",
             params![id.0],
             // An unreadable record is treated as absent, because the tests can run again.
@@ -227,19 +203,8 @@ impl Store {
 
     /// Returns the costs of functions in the counted blocks.
     pub fn functions(&self, id: ExperimentId) -> Result<Vec<PointFunctions>> {
-        self.database.rows(
-            "SELECT workload, block, point, costs FROM functions WHERE experiment = ?1
-             ORDER BY workload, block, point",
-            params![id.0],
-            |row| {
-                Ok(PointFunctions {
-                    workload: row.get(0)?,
-                    block: row.get(1)?,
-                    point: row.get::<_, Word<_>>(2)?.0,
-                    functions: row.get::<_, Costs>(3)?.0,
-                })
-            },
-        )
+        let from = "FROM functions WHERE experiment = ?1 ORDER BY workload, block, point";
+        self.database.records(from, [id.0])
     }
 
     /// Returns the blocks (over all points) whose slices are stored, by workload.
@@ -248,8 +213,7 @@ impl Store {
         self.database.rows(
             "SELECT DISTINCT workload, block FROM slices
              WHERE experiment = ?1 AND direct = 0 ORDER BY 1, 2",
-            params![id.0],
-            |row| Ok((row.get(0)?, row.get(1)?)),
+            [id.0],
         )
     }
 
@@ -266,8 +230,7 @@ impl Store {
     /// Returns the most recently begun, resumed or extended experiment.
     pub fn latest(&self) -> Result<Option<ExperimentId>> {
         let sql = "SELECT id FROM experiments ORDER BY touched DESC LIMIT 1";
-        self.database
-            .first(sql, [], |row| row.get(0).map(ExperimentId))
+        self.database.first(sql, [])
     }
 
     /// Finds the experiment called `name`.
@@ -282,18 +245,17 @@ impl Store {
 
     /// Returns all experiments, the latest first.
     pub fn list(&self) -> Result<Vec<ExperimentSummary>> {
-        self.database.rows(
+        let listed = self.database.rows(
             "SELECT id, header, (SELECT count(*) FROM observations WHERE experiment = id)
              FROM experiments ORDER BY touched DESC",
             [],
-            |row| {
-                Ok(ExperimentSummary {
-                    id: row.get(0).map(ExperimentId)?,
-                    header: row.get::<_, Json<_>>(1)?.0,
-                    observations: row.get(2)?,
-                })
-            },
-        )
+        )?;
+        let summary = |(id, Json(header), observations)| ExperimentSummary {
+            id,
+            header,
+            observations,
+        };
+        Ok(listed.into_iter().map(summary).collect())
     }
 }
 

@@ -33,10 +33,8 @@ struct Document {
 struct Benchmark {
     command: String,
     /// Seconds, one per run; missing if a benchmark failed.
-    #[serde(default)]
     times: Option<Vec<Option<f64>>>,
     /// `null` for a run that a signal ended.
-    #[serde(default)]
     exit_codes: Option<Vec<Option<i32>>>,
     #[serde(default)]
     parameters: BTreeMap<String, serde_json::Value>,

@@ -8,19 +8,8 @@ use perfquilt_model::error::Result;
 impl Queue {
     /// Returns the latest acceptance of each patch of a pull request.
     pub fn acceptances(&self, repository: &str, number: u64) -> Result<Vec<Acceptance>> {
-        self.database.rows(
-            "SELECT head, configuration, patch, reason FROM acceptances
-             WHERE repository = ?1 AND number = ?2 ORDER BY patch",
-            params![repository, number],
-            |row| {
-                Ok(Acceptance {
-                    head: row.get(0)?,
-                    configuration: row.get(1)?,
-                    patch: row.get(2)?,
-                    reason: row.get(3)?,
-                })
-            },
-        )
+        let from = "FROM acceptances WHERE repository = ?1 AND number = ?2 ORDER BY patch";
+        self.database.records(from, params![repository, number])
     }
 
     /// Stores the acceptance of a patch of the commit that the last finished job of a pull request measured, and queues a

@@ -14,9 +14,7 @@ impl Queue {
     /// last doubt.
     pub fn doubts(&self, repository: &str) -> Result<BTreeMap<u64, i64>> {
         let sql = "SELECT number, raised FROM doubts WHERE repository = ?1";
-        let doubts = self
-            .database
-            .rows(sql, [repository], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let doubts = self.database.rows(sql, [repository])?;
         Ok(doubts.into_iter().collect())
     }
 

@@ -1,6 +1,7 @@
 //! Jobs and replies in the queue, and the changes of a delivery.
 
 use serde::Serialize;
+use strum::{EnumString, IntoStaticStr, VariantArray};
 
 use crate::columns::{column, record};
 
@@ -8,8 +9,11 @@ use crate::columns::{column, record};
 pub(super) const TRUSTED: i64 = 8390898194479146017;
 
 /// The state of a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, EnumString, IntoStaticStr, VariantArray,
+)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "lowercase")]
 pub enum JobState {
     /// It waits for its turn.
     Waiting,
@@ -26,33 +30,9 @@ pub enum JobState {
 }
 
 impl JobState {
-    /// All states.
-    pub const ALL: [JobState; 6] = [
-        JobState::Waiting,
-        JobState::Held,
-        JobState::Running,
-        JobState::Done,
-        JobState::Failed,
-        JobState::Cancelled,
-    ];
-
-    /// Returns the name in the database and in reports.
+    /// Returns its name in the database.
     pub fn name(self) -> &'static str {
-        match self {
-            JobState::Waiting => "waiting",
-            JobState::Held => "held",
-            JobState::Running => "running",
-            JobState::Done => "done",
-            JobState::Failed => "failed",
-            JobState::Cancelled => "cancelled",
-        }
-    }
-
-    /// Returns the state with a name; a job whose state has another one counts as failed.
-    fn named(name: &str) -> JobState {
-        let mut states = JobState::ALL.into_iter();
-        let found = states.find(|state| state.name() == name);
-        found.unwrap_or(JobState::Failed)
+        self.into()
     }
 }
 
@@ -241,9 +221,10 @@ record!(
     attempts,
     received, started, ended, result
 );
+record!(Acceptance: head, configuration, patch, reason);
 record!(NewReply: repository, number, comment, reaction, answer);
 record!(Reply: id, reply as "repository, number, comment, reaction, answer", attempts);
 
 column!(
-    JobState as String: |state| state.name().to_owned(), |name| JobState::named(&name);
+    JobState as String: |state| state.name().to_owned(), |name| name.parse().unwrap_or(JobState::Failed);
 );

@@ -13,6 +13,7 @@ mod tests;
 use std::path::Path;
 
 use rusqlite::{Params, params};
+use strum::VariantArray;
 
 use super::database::Database;
 use super::schema;
@@ -213,11 +214,10 @@ impl Queue {
     /// commit is not known yet do not start.
     pub fn next(&self, now: i64) -> Result<Option<Job>> {
         self.database.transaction(|| {
-            let next = self.database.first(
+            let next: Option<i64> = self.database.first(
                 "SELECT id FROM jobs WHERE state = 'waiting' AND not_before <= ?1 AND head <> ''
                  ORDER BY started IS NULL, id LIMIT 1",
                 [now],
-                |row| row.get::<_, i64>(0),
             )?;
             let Some(id) = next else { return Ok(None) };
             self.database.execute(
@@ -270,8 +270,8 @@ impl Queue {
     /// Returns the number of jobs in each state.
     pub fn counts(&self) -> Result<Vec<(JobState, u64)>> {
         let sql = "SELECT count(*) FROM jobs WHERE state = ?1";
-        let count = |state: JobState| Ok((state, self.database.count(sql, [state.name()])?));
-        JobState::ALL.into_iter().map(count).collect()
+        let count = |&state: &JobState| Ok((state, self.database.count(sql, [state.name()])?));
+        JobState::VARIANTS.iter().map(count).collect()
     }
 
     /// Returns the jobs that fulfil `condition`.

@@ -38,8 +38,7 @@ impl Queue {
 
     /// Queues `reply`.
     pub(super) fn add_reply(&self, reply: &NewReply) -> Result<()> {
-        let written = self.database.insert("INSERT INTO replies", &[], reply);
-        written.map(drop).map_err(self.database.failed("write"))
+        self.database.write("INSERT INTO replies", &[], reply)
     }
 
     /// Queues a reply to a comment on a pull request.
