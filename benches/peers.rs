@@ -20,7 +20,6 @@ use perfquilt_judge::stats;
 use perfquilt_measure::run;
 use perfquilt_model::error::Kind;
 use perfquilt_model::point::Point;
-use perfquilt_model::progress::Silent;
 use perfquilt_system::process::Command;
 use serde::Deserialize;
 use serde_json::Value;
@@ -75,9 +74,8 @@ impl<'a> Bench<'a> {
     fn new(ws: &'a Workspace, name: &str) -> Self {
         let workload = ws.config.workload(name).unwrap();
         let recipe = &ws.config.preset("quick").unwrap().recipe;
-        let prepared = run::prepare(ws, None, &Silent).unwrap();
-        let built =
-            run::build_points(ws, &prepared, (recipe, None), &[Point::BASE], &Silent).unwrap();
+        let prepared = run::prepare(ws, None).unwrap();
+        let built = run::build_points(ws, &prepared, (recipe, None), &[Point::BASE]).unwrap();
         let server = built[0].built.as_ref().unwrap().dir.clone();
         let adapter = server::adapter(ws).unwrap();
         let clients = Clients::new(ws, &prepared.release.name, &[workload]).unwrap();
@@ -85,7 +83,7 @@ impl<'a> Bench<'a> {
         let release = format!("peers-{}", prepared.release.name);
         let data_of = (release.as_str(), server.as_path());
         let template = clients
-            .template(ws, adapter.as_ref(), &[workload], data_of, &Silent)
+            .template(ws, adapter.as_ref(), &[workload], data_of)
             .unwrap();
         let bytes = server::size_of_tree(&template).unwrap();
         Bench {

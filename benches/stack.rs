@@ -17,7 +17,6 @@ use std::time::Instant;
 use git2::{ObjectType, Oid};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::point::Point;
-use perfquilt_model::progress::Silent;
 use perfquilt_rebase::PointTrees;
 use perfquilt_series::series::Series;
 use perfquilt_series::stack;
@@ -32,7 +31,7 @@ fn main() {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["series", dir, count] => {
             let ws = Workspace::open(dir.as_ref()).unwrap();
-            let release = upstream::ensure(&ws, None, &Silent).unwrap();
+            let release = upstream::ensure(&ws, None).unwrap();
             generate::series(
                 ws.root(),
                 &chosen(&ws, &release.tree),
@@ -67,9 +66,9 @@ fn stages() {
     std::fs::write(root.join("series"), "").unwrap();
     let ws = Workspace::open(root).unwrap();
 
-    let release = timed("import", || upstream::ensure(&ws, None, &Silent).unwrap());
+    let release = timed("import", || upstream::ensure(&ws, None).unwrap());
     timed("import again (nothing to do)", || {
-        upstream::ensure(&ws, None, &Silent).unwrap()
+        upstream::ensure(&ws, None).unwrap()
     });
 
     let chosen = chosen(&ws, &release.tree);
@@ -87,13 +86,9 @@ fn stages() {
 
     let source = root.join("source");
     let tree = stack::Worktree::open(&ws.object_store(), &source).unwrap();
-    timed("worktree, first", || {
-        tree.move_to(&release.tree, &Silent).unwrap()
-    });
+    timed("worktree, first", || tree.move_to(&release.tree).unwrap());
     let top = first.tree(Point::Step(count)).unwrap();
-    let moved = timed("worktree, to the top", || {
-        tree.move_to(&top, &Silent).unwrap()
-    });
+    let moved = timed("worktree, to the top", || tree.move_to(&top).unwrap());
     println!("{} files written", moved.written);
 }
 

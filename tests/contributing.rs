@@ -17,7 +17,6 @@ use perfquilt_model::error::Error;
 use perfquilt_model::failure::Failure;
 use perfquilt_model::observation::Meter;
 use perfquilt_model::point::Point;
-use perfquilt_model::progress::Silent;
 use perfquilt_report::{EXPORTERS, Exporter, Notice, ReportData, comment};
 use serde_json::Value;
 
@@ -303,7 +302,7 @@ fn the_example_of_a_forge_keeps_one_comment() {
         subject: &notice.subject,
         write: &|subject, limit| Ok(comment(&notice.about(subject), limit)),
     };
-    let post = || perfquilt_forge::post(&forge, &posting, &found, &draft, &Silent).unwrap();
+    let post = || perfquilt_forge::post(&forge, &posting, &found, &draft).unwrap();
     let first = post();
     assert_eq!((first.number, first.comment.action), (7, "created"));
     assert_eq!(post().comment.action, "unchanged");

@@ -11,7 +11,6 @@ use perfquilt_judge::attribution::{Attribution, attribute};
 use perfquilt_model::comment::PullRequestRef;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::failure::Failure;
-use perfquilt_model::progress::Silent;
 use perfquilt_report::Notice;
 use perfquilt_report::comment;
 
@@ -180,7 +179,6 @@ fn post_run(
             subject: &notice.subject,
             write: &|subject, limit| Ok(comment(&notice.about(subject), limit)),
         },
-        &Silent,
     )
 }
 
@@ -1041,7 +1039,6 @@ fn a_failure_is_a_comment_too(dialect: Dialect) {
             subject: &notice.subject,
             write: &|subject, limit| Ok(comment(&notice.about(subject), limit)),
         },
-        &Silent,
     )
     .unwrap();
     assert_eq!(

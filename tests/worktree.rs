@@ -6,7 +6,6 @@ use std::time::{Duration, SystemTime};
 
 use crate::common::{TestEnvironment, listing};
 use perfquilt_config::workspace::Workspace;
-use perfquilt_model::progress::Silent;
 use perfquilt_series::stack::{MoveResult, Worktree};
 use perfquilt_series::upstream;
 use proptest::prelude::*;
@@ -64,11 +63,7 @@ fn space_with(trees: &[Tree]) -> (TestEnvironment, Vec<String>) {
     }
     let ws = Workspace::open(&space.workspace()).unwrap();
     let oids = (0..trees.len())
-        .map(|n| {
-            upstream::ensure(&ws, Some(&format!("1.{n}")), &Silent)
-                .unwrap()
-                .tree
-        })
+        .map(|n| upstream::ensure(&ws, Some(&format!("1.{n}"))).unwrap().tree)
         .collect();
     (space, oids)
 }
@@ -86,9 +81,9 @@ proptest! {
         let worktree = Worktree::open(&store(&space), &space.path("source")).unwrap();
         for step in route {
             let number = step % trees.len();
-            worktree.move_to(&oids[number], &Silent).unwrap();
+            worktree.move_to(&oids[number]).unwrap();
             prop_assert_eq!(listing(&space.path("source")), listing(&space.path(&format!("t{number}"))));
-            prop_assert_eq!(worktree.move_to(&oids[number], &Silent).unwrap(), MoveResult::default());
+            prop_assert_eq!(worktree.move_to(&oids[number]).unwrap(), MoveResult::default());
         }
     }
 
@@ -97,7 +92,7 @@ proptest! {
     fn recovers_from_a_kill(trees in prop::collection::vec(tree(), 3), torn in any::<u64>()) {
         let (space, oids) = space_with(&trees);
         let source = space.path("source");
-        Worktree::open(&store(&space), &source).unwrap().move_to(&oids[0], &Silent).unwrap();
+        Worktree::open(&store(&space), &source).unwrap().move_to(&oids[0]).unwrap();
         // What the kill left: the journal names both trees, and of the files in which they differ
         // some are removed, some written and some cut short.
         space.write("source.tree", format!("{}\n{}\n", oids[0], oids[1]));
@@ -113,9 +108,9 @@ proptest! {
             }
         }
         let worktree = Worktree::open(&store(&space), &source).unwrap();
-        worktree.move_to(&oids[2], &Silent).unwrap();
+        worktree.move_to(&oids[2]).unwrap();
         prop_assert_eq!(listing(&source), listing(&space.path("t2")));
-        prop_assert_eq!(worktree.move_to(&oids[2], &Silent).unwrap(), MoveResult::default());
+        prop_assert_eq!(worktree.move_to(&oids[2]).unwrap(), MoveResult::default());
     }
 }
 
@@ -137,7 +132,7 @@ fn files_that_stay_are_not_touched() {
     second.remove("gone");
     let (space, oids) = space_with(&[first, second]);
     let worktree = Worktree::open(&store(&space), &space.path("source")).unwrap();
-    worktree.move_to(&oids[0], &Silent).unwrap();
+    worktree.move_to(&oids[0]).unwrap();
     space.write("source/built.o", "made by a build");
     let stamp = |path: &str| {
         let meta = std::fs::metadata(space.path(path)).unwrap();
@@ -147,7 +142,7 @@ fn files_that_stay_are_not_touched() {
     // Nothing looks older than what it was generated from.
     let (_, seconds, nanoseconds) = stamp("source/gone");
     assert_eq!((before.1, before.2), (seconds, nanoseconds));
-    let moved = worktree.move_to(&oids[1], &Silent).unwrap();
+    let moved = worktree.move_to(&oids[1]).unwrap();
     assert_eq!((moved.written, moved.removed), (1, 1));
     assert_eq!(stamp("source/same"), before);
     assert_eq!(space.read("source/built.o"), "made by a build");
@@ -169,7 +164,7 @@ fn times_rise_from_move_to_move_whatever_the_clock_does() {
             .modified()
             .unwrap()
     };
-    worktree.move_to(&oids[0], &Silent).unwrap();
+    worktree.move_to(&oids[0]).unwrap();
     let first = modified();
     let second = Duration::from_secs(2);
     assert!(SystemTime::now() > first + second, "coarse file systems");
@@ -179,10 +174,10 @@ fn times_rise_from_move_to_move_whatever_the_clock_does() {
         .write(true)
         .open(space.path("source.tree"));
     journal.unwrap().set_modified(ahead).unwrap();
-    worktree.move_to(&oids[1], &Silent).unwrap();
+    worktree.move_to(&oids[1]).unwrap();
     let later = modified();
     assert!(later > ahead);
-    worktree.move_to(&oids[2], &Silent).unwrap();
+    worktree.move_to(&oids[2]).unwrap();
     assert!(modified() > later);
 }
 
@@ -193,8 +188,8 @@ fn nothing_is_written_through_links() {
     let (space, oids) = space_with(&[first, second]);
     std::fs::create_dir(space.path("outside")).unwrap();
     let worktree = Worktree::open(&store(&space), &space.path("source")).unwrap();
-    worktree.move_to(&oids[0], &Silent).unwrap();
-    worktree.move_to(&oids[1], &Silent).unwrap();
+    worktree.move_to(&oids[0]).unwrap();
+    worktree.move_to(&oids[1]).unwrap();
     assert_eq!(std::fs::read_dir(space.path("outside")).unwrap().count(), 0);
     assert_eq!(space.read("source/d/evil"), "x");
 }
@@ -207,10 +202,10 @@ fn nothing_is_removed_through_links() {
     space.write("outside/kept", "precious");
     let source = space.path("source");
     let worktree = Worktree::open(&store(&space), &source).unwrap();
-    worktree.move_to(&oids[0], &Silent).unwrap();
+    worktree.move_to(&oids[0]).unwrap();
     // Killed before the move to the second tree did anything.
     space.write("source.tree", format!("{}\n{}\n", oids[0], oids[1]));
-    worktree.move_to(&oids[0], &Silent).unwrap();
+    worktree.move_to(&oids[0]).unwrap();
     assert_eq!(space.read("outside/kept"), "precious");
     assert!(source.join("d").is_symlink());
 }
@@ -226,9 +221,9 @@ fn one_user_at_a_time_and_a_damaged_journal_is_said() {
         error.message().contains("another process works in"),
         "{error}"
     );
-    worktree.move_to(&oids[0], &Silent).unwrap();
+    worktree.move_to(&oids[0]).unwrap();
     space.write("source.tree", "garbage\n");
-    let error = worktree.move_to(&oids[0], &Silent).unwrap_err();
+    let error = worktree.move_to(&oids[0]).unwrap_err();
     assert!(error.message().contains("is damaged"), "{error}");
 }
 
@@ -240,13 +235,13 @@ fn a_folder_that_another_workspace_emptied_in_part_does_not_count_as_whole() {
     let move_to = |space: &TestEnvironment, tree: &str| {
         Worktree::open(&store(space), &source)
             .unwrap()
-            .move_to(tree, &Silent)
+            .move_to(tree)
     };
     move_to(&one, &ones[0]).unwrap();
     let worktree = Worktree::open(&store(&other), &source).unwrap();
     // It gets no further than that, as if it had been killed while it emptied the folder.
     std::fs::remove_dir_all(&source).unwrap();
-    assert!(worktree.move_to(&others[0], &Silent).is_err());
+    assert!(worktree.move_to(&others[0]).is_err());
     drop(worktree);
     move_to(&one, &ones[0]).unwrap();
     assert_eq!(one.read("source/a"), "x");

@@ -32,6 +32,7 @@ use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::failure::Failure;
 use perfquilt_model::observation::Metric;
 use perfquilt_model::point::Point;
+use perfquilt_model::progress;
 use perfquilt_results::outcome::{self, OutcomePart, RunStart};
 use perfquilt_store::require_object;
 
@@ -360,12 +361,11 @@ fn classify_commit(context: &Context, step: &Step) -> u8 {
     let fresh = &step.search.comparison.fresh;
     let found = fresh.workspace(context).and_then(|ws| {
         let request = step.search.request(&ws)?;
-        let progress = context.output.progress();
         let here = std::env::current_dir().map_err(|error| {
             Error::bisection_question(format!("there is no current folder: {error}"))
         })?;
-        let states = CommitsHere::new(&ws, &here, (&step.good, &step.bad), progress)?;
-        let found = side(&ws, &states, &request, progress)?;
+        let states = CommitsHere::new(&ws, &here, (&step.good, &step.bad))?;
+        let found = side(&ws, &states, &request)?;
         states.check_unmoved()?;
         if let ChangeSide::Unknown(reason) = &found
             && let Some(error) = states.lacks_submodules(reason)
@@ -376,7 +376,7 @@ fn classify_commit(context: &Context, step: &Step) -> u8 {
         if matches!(found, ChangeSide::Unknown(_))
             && let Some(words) = states.untracked_files()
         {
-            progress.note(&words);
+            progress::note(&words);
         }
         Ok(found)
     });
@@ -385,7 +385,7 @@ fn classify_commit(context: &Context, step: &Step) -> u8 {
         Ok(ChangeSide::Bad) => BAD,
         Ok(ChangeSide::Unknown(reason)) => {
             let skipped = format!("this commit cannot be tested: {reason}");
-            context.output.progress().note(&skipped);
+            progress::note(&skipped);
             SKIP
         }
         Err(error) => {
@@ -399,7 +399,7 @@ fn bisect_series(context: &Context, options: &SeriesSearch) -> Result<()> {
     options.report.format(context)?;
     let ws = options.culprit.search.comparison.fresh.workspace(context)?;
     let release = options.release.as_deref();
-    options.written.check(context, &ws, &[release])?;
+    options.written.check(&ws, &[release])?;
     let Some(folder) = &options.outcome else {
         return search_series(context, options, &ws, &mut None);
     };
@@ -428,10 +428,9 @@ fn search_series(
     ws: &Workspace,
     session: &mut Option<BisectSession>,
 ) -> Result<()> {
-    let progress = context.output.progress();
     let request = options.culprit.request(ws)?;
     let version = options.release.as_deref();
-    let prepared = prepare(ws, version, progress)?;
+    let prepared = prepare(ws, version)?;
     if prepared.series.patches().is_empty() {
         return Err(Error::series_empty(
             "the series has no patches, so there is nothing to bisect",
@@ -439,7 +438,7 @@ fn search_series(
         .hint("`perfquilt import SOURCE` imports patches"));
     }
     let states = SeriesRevisions::new(&prepared, version, options.good, options.bad)?;
-    let mut finished = bisect(ws, &states, &request, progress)?;
+    let mut finished = bisect(ws, &states, &request)?;
     if options.outcome.is_some() {
         *session = Some(Sessions::of(ws).find(Some(&finished.name))?.session);
     }
@@ -448,7 +447,7 @@ fn search_series(
         let steps = prepared.stack.steps.iter();
         steps.map(|step| step.tree.clone()).collect()
     };
-    let changed = match prepare(ws, version, progress) {
+    let changed = match prepare(ws, version) {
         Ok(now) => trees(&now) != trees(&prepared),
         Err(_) => true,
     };
@@ -467,16 +466,9 @@ fn compare_releases(context: &Context, arguments: &Releases) -> Result<()> {
     let ws = arguments.comparison.fresh.workspace(context)?;
     let releases = (arguments.old.as_str(), arguments.new.as_str());
     let both = [Some(releases.0), Some(releases.1)];
-    arguments.written.check(context, &ws, &both)?;
-    let progress = context.output.progress();
+    arguments.written.check(&ws, &both)?;
     let request = arguments.comparison.request(&ws)?;
-    let table = compare(
-        &ws,
-        releases,
-        arguments.patch.as_deref(),
-        &request,
-        progress,
-    )?;
+    let table = compare(&ws, releases, arguments.patch.as_deref(), &request)?;
     let document = perfquilt_report::two_way::document(&table);
     arguments.report.print(context, &document, &table)?;
     match table.whose {
@@ -496,12 +488,11 @@ fn bisect_commits(context: &Context, arguments: &Commits) -> Result<()> {
     let releases = (arguments.old.as_str(), arguments.new.as_str());
     if !arguments.bare {
         let all = [None, Some(releases.0), Some(releases.1)];
-        arguments.written.check(context, &ws, &all)?;
+        arguments.written.check(&ws, &all)?;
     }
-    let progress = context.output.progress();
     let request = arguments.culprit.request(&ws)?;
-    let states = CommitRevisions::new(&ws, releases, arguments.bare, progress)?;
-    let finished = bisect(&ws, &states, &request, progress)?;
+    let states = CommitRevisions::new(&ws, releases, arguments.bare)?;
+    let finished = bisect(&ws, &states, &request)?;
     show(context, &arguments.report, &finished.outcome)?;
     require_decision(&finished.outcome)
 }

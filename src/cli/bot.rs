@@ -16,7 +16,7 @@ use perfquilt_bot::{
 use perfquilt_config::workspace::Workspace;
 use perfquilt_forge::{FORGES, ForgeKind, Repository, RetryPolicy, Secret};
 use perfquilt_model::error::{Error, Result};
-use perfquilt_model::progress::Progress;
+use perfquilt_model::progress;
 
 /// The subcommands of `perfquilt bot`.
 #[derive(Debug, Subcommand)]
@@ -118,12 +118,12 @@ fn bot<T>(
 }
 
 /// Makes the workspace ready for a bot, which is the only one while the returned value lives.
-fn prepare(bot: &Bot, progress: &dyn Progress) -> Result<impl Sized + use<>> {
+fn prepare(bot: &Bot) -> Result<impl Sized + use<>> {
     bot.make_private()?;
     // Opening the queue declares running jobs abandoned, so only one bot may do it.
     let workspace_lock = bot.lock_workspace()?;
-    bot.mount_areas(progress)?;
-    bot.drop_foreign_jobs(progress)?;
+    bot.mount_areas()?;
+    bot.drop_foreign_jobs()?;
     Ok(workspace_lock)
 }
 
@@ -135,23 +135,22 @@ fn answer_mail(context: &Context, arguments: &Mail) -> Result<()> {
         let connector: Connector = Arc::new(move |repository, _| Ok(opened.forge(repository)));
         Ok(("the mail program", connector, mailbox))
     })?;
-    let progress = context.output.progress();
-    let _workspace_lock = prepare(&bot, progress)?;
+    let _workspace_lock = prepare(&bot)?;
     mailbox.load()?;
     if arguments.once {
         // What an earlier run left comes first.
-        bot.read_mail(&mailbox, progress)?;
-        bot.work(progress, true)?;
-        while bot.read_mail(&mailbox, progress)? {
-            bot.work(progress, true)?;
+        bot.read_mail(&mailbox)?;
+        bot.work(true)?;
+        while bot.read_mail(&mailbox)? {
+            bot.work(true)?;
         }
         return Ok(());
     }
-    let work = || bot.work(progress, false);
-    let prebuild = || bot.prebuild(progress);
+    let work = || bot.work(false);
+    let prebuild = || bot.prebuild();
     std::thread::scope(|scope| {
         let threads = [spawn(scope, &work)?, spawn(scope, &prebuild)?];
-        let read = together(|| bot.follow_mail(&mailbox, progress));
+        let read = together(|| bot.follow_mail(&mailbox));
         threads.into_iter().map(ended).fold(read, Result::and)
     })
 }
@@ -179,14 +178,13 @@ fn serve_forge(context: &Context, arguments: &Serve) -> Result<()> {
         configuration: configuration_digest(&bot.workspace)?,
         queue: bot.queue_path(),
     };
-    let progress = context.output.progress();
-    let _workspace_lock = prepare(&bot, progress)?;
+    let _workspace_lock = prepare(&bot)?;
     let listener = listen(&service, arguments.listen)?;
-    progress.note(&format!("listening at http://{}", listener.address()?));
-    let work = || bot.work(progress, false);
-    let prebuild = || bot.prebuild(progress);
-    let answer = || bot.answer(progress);
-    let answer_slowly = || bot.answer_slowly(progress);
+    progress::note(&format!("listening at http://{}", listener.address()?));
+    let work = || bot.work(false);
+    let prebuild = || bot.prebuild();
+    let answer = || bot.answer();
+    let answer_slowly = || bot.answer_slowly();
     std::thread::scope(|scope| {
         let worker = spawn(scope, &work)?;
         let builder = spawn(scope, &prebuild)?;

@@ -59,10 +59,9 @@ struct BuildRow<'a> {
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let ws = arguments.fresh.workspace(context)?;
     let release = arguments.release.as_deref();
-    arguments.series.check(context, &ws, &[release])?;
-    let progress = context.output.progress();
+    arguments.series.check(&ws, &[release])?;
     let recipe = chosen_recipe(&ws, arguments.recipe.as_deref())?;
-    let prepared = prepare(&ws, release, progress)?;
+    let prepared = prepare(&ws, release)?;
     // The control is the bare release's server measured again.
     let server = |point: &Point| match point {
         Point::Control => Point::BASE,
@@ -76,13 +75,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     };
     let mut points = request.points(&prepared)?;
     points.retain(|point| chosen.is_empty() || chosen.contains(point));
-    let built = build_points(
-        &ws,
-        &prepared,
-        (recipe, arguments.on.as_deref()),
-        &points,
-        progress,
-    )?;
+    let built = build_points(&ws, &prepared, (recipe, arguments.on.as_deref()), &points)?;
     let output = &context.output;
     let rows: Vec<BuildRow<'_>> = built.iter().map(row).collect();
     let json = serde_json::json!({ "schema": 1, "points": rows });

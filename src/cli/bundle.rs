@@ -16,6 +16,7 @@ use perfquilt_config::workspace::cache_dir;
 use perfquilt_judge::attribution::{Comparison, Replication, replicate};
 use perfquilt_model::counted::counted;
 use perfquilt_model::error::{Error, Result};
+use perfquilt_model::progress;
 use perfquilt_report::comparison::document;
 use perfquilt_store::Store;
 use perfquilt_system::digest;
@@ -92,7 +93,7 @@ fn pack(context: &Context, file: &Path, arguments: &Arguments) -> Result<()> {
     writable(file)?;
     let store = Store::open_existing(&ws.results())?;
     let id = find_experiment(&store, arguments.experiment.as_deref())?;
-    let (manifest, sha256) = make(&ws, (&store, id), file, context.output.progress())?;
+    let (manifest, sha256) = make(&ws, (&store, id), file)?;
     let of = file.file_name().unwrap_or_default().to_string_lossy();
     let command = commands(&of, &sha256, arguments.url.as_deref());
     store.record_bundle(id, &command)?;
@@ -132,20 +133,19 @@ pub(super) fn commands_for(address: &str) -> Result<String, String> {
 }
 
 fn replay(context: &Context, arguments: &RunArguments) -> Result<()> {
-    let progress = context.output.progress();
     let command = "perfquilt bundle run";
     if arguments.in_sandbox {
-        return measure(&arguments.file, command, progress);
+        return measure(&arguments.file, command);
     }
     let format = arguments.options.format(context)?;
     if let Some(expected) = &arguments.sha256 {
         check_digest(&arguments.file, expected)?;
     }
-    let step = progress.begin("checking the bundle", None);
+    let step = progress::begin("checking the bundle", None);
     let bundle = Replay::unpack(&arguments.file, &cache_dir()?)?;
     step.finish("");
     let measured = if arguments.no_sandbox {
-        measure(bundle.path(), command, progress)
+        measure(bundle.path(), command)
     } else {
         let words = ["--color=never", "bundle", "run", "--in-sandbox"].map(OsString::from);
         let quiet = context.global.quiet.then(|| OsString::from("--quiet"));

@@ -10,6 +10,7 @@ use super::measuring::{DEFAULT_PRESET, FreshOption, with_blocks};
 use super::output_file::writable;
 use perfquilt_calibrate::{Calibration, Page, Request};
 use perfquilt_model::error::{Error, Result};
+use perfquilt_model::progress;
 use perfquilt_model::warning::Warning;
 
 /// Arguments of `perfquilt calibrate`.
@@ -53,9 +54,8 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         Page::calibration(file)?;
     }
     if arguments.real {
-        let progress = context.output.progress();
         let words = "`--real` is what `calibrate` does: leave it out";
-        progress.warn(Warning::old_name(words));
+        progress::warn(Warning::old_name(words));
     }
     if arguments.repeats == 0 || arguments.copies == 0 {
         return Err(Error::arguments("--repeats and --copies are at least 1"));
@@ -76,7 +76,6 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
             copies: arguments.copies,
             repeats: arguments.repeats,
         },
-        context.output.progress(),
         &mut save,
     )?;
     context.output.result(&found, || found.markdown())?;

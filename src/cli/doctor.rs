@@ -17,6 +17,7 @@ use perfquilt_config::packages::{PackageStatus, Requirement};
 use perfquilt_config::workspace::{Workspace, cache_dir};
 use perfquilt_measure::experiment::ask_machine;
 use perfquilt_model::error::{Error, Result};
+use perfquilt_model::progress;
 use perfquilt_report::{width, wrap};
 
 /// Check that this machine has what the workspace needs.
@@ -59,7 +60,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     };
     let examination = examine(workspace.as_ref(), &cache)?;
     let checks = match (&arguments.on, &workspace) {
-        (Some(on), Some(workspace)) => cluster_checks(context, workspace, on),
+        (Some(on), Some(workspace)) => cluster_checks(workspace, on),
         (Some(_), None) => {
             return Err(Error::doctor(
                 "`--on` needs a workspace, whose [cluster] it checks",
@@ -85,7 +86,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let text = || plain_lines(&text(&document, columns, all));
     context.output.result(&document, text)?;
     if workspace.is_none() {
-        context.output.progress().note(
+        progress::note(
             "no workspace here: only general requirements were checked (name one with `-C DIR`)",
         );
     }
@@ -99,12 +100,12 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
 }
 
 /// Checks the queue and the shared folders, and runs a job unless one of these is not as it must be.
-fn cluster_checks(context: &Context, workspace: &Workspace, on: &str) -> Vec<Check> {
+fn cluster_checks(workspace: &Workspace, on: &str) -> Vec<Check> {
     let mut checks = doctor::examine(workspace, on);
     if checks.iter().any(|check| !check.ok) {
         return checks;
     }
-    let facts = ask_machine(workspace, on, context.output.progress());
+    let facts = ask_machine(workspace, on);
     checks.push(match facts {
         Ok(facts) => {
             let fact = |name: &str| facts.get(name).map_or("unknown", String::as_str);

@@ -46,9 +46,8 @@ pub struct Edit {
 /// Runs the subcommand.
 pub fn run(context: &Context, args: &Edit) -> Result<()> {
     let ws = context.workspace()?;
-    let progress = context.output.progress();
     if let Some(dir) = &args.quilt {
-        let tree = edit::quilt(&ws, args.release.as_deref(), dir, progress)?;
+        let tree = edit::quilt(&ws, args.release.as_deref(), dir)?;
         let folder = shown(&tree.directory);
         let json = json!({
             "schema": 1,
@@ -68,7 +67,7 @@ pub fn run(context: &Context, args: &Edit) -> Result<()> {
         return context.output.result(&json, || text);
     }
     if args.close {
-        let directory = edit::close(&ws, args.release.as_deref(), progress)?;
+        let directory = edit::close(&ws, args.release.as_deref())?;
         let json = json!({ "schema": 1, "closed": shown(&directory) });
         let text = || format!("removed {}\n", directory.display());
         return context.output.result(&json, text);
@@ -80,14 +79,14 @@ pub fn run(context: &Context, args: &Edit) -> Result<()> {
         reset: args.reset,
         fuzz: args.fuzz.unwrap_or(ws.config.series.fuzz),
     };
-    let opened = edit::open(&ws, &request, progress)?;
+    let opened = edit::open(&ws, &request)?;
     let json = json!({
         "schema": 1,
         "release": opened.release,
         "branch": opened.branch,
         "directory": shown(&opened.directory),
         "commits": opened.commits,
-        "state": word(opened.state),
+        "state": opened.state.to_string(),
         "patch": opened.at.as_ref().map(|(name, _)| name),
         "conflict": opened.conflict.as_ref().map(|stopped| json!({
             "patch": stopped.patch,
@@ -97,17 +96,6 @@ pub fn run(context: &Context, args: &Edit) -> Result<()> {
     });
     let text = || plain_lines(&text(&opened));
     context.output.result(&json, text)
-}
-
-fn word(state: BranchState) -> &'static str {
-    match state {
-        BranchState::Created => "created",
-        BranchState::Resumed => "resumed",
-        BranchState::Unsaved => "unsaved",
-        BranchState::Conflict => "conflict",
-        BranchState::Moved => "moved",
-        BranchState::Reset => "reset",
-    }
 }
 
 fn text(opened: &EditBranch) -> String {

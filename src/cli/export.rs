@@ -55,9 +55,8 @@ pub fn run(context: &Context, args: &Export) -> Result<()> {
     let (Some(point), Some(target)) = (args.point, &args.target) else {
         return Err(Error::arguments("name a point and a folder, or a package"));
     };
-    let progress = context.output.progress();
     refuse_unless_empty(target)?;
-    let prepared = prepare(&ws, args.release.as_deref(), progress)?;
+    let prepared = prepare(&ws, args.release.as_deref())?;
     let tree = prepared.stack.tree(point)?;
     let release = &prepared.release;
     std::fs::create_dir_all(target).map_err(|error| match error.kind() {
@@ -65,7 +64,7 @@ pub fn run(context: &Context, args: &Export) -> Result<()> {
         _ => Error::output(format!("cannot create {}: {error}", target.display()))
             .hint("name a folder that can be created"),
     })?;
-    let files = stack::export(&ws.object_store(), &tree, target, progress)?;
+    let files = stack::export(&ws.object_store(), &tree, target)?;
     let json = json!({
         "schema": 1,
         "release": release.name,

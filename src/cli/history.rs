@@ -12,6 +12,7 @@ use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::attribution::{self, Attribution, Comparison, SUITE};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::Meter;
+use perfquilt_model::progress;
 use perfquilt_report::comparison::document;
 use perfquilt_report::history::History;
 use perfquilt_results::analyse;
@@ -77,10 +78,7 @@ fn stored_effects(context: &Context, arguments: &Arguments) -> Result<History> {
     let ws = context.workspace()?;
     let store = Store::open_existing(&ws.results())?;
     let listed = chosen(&ws, store.list()?, arguments)?;
-    let step = context
-        .output
-        .progress()
-        .begin("experiments", Some(listed.len() as u64));
+    let step = progress::begin("experiments", Some(listed.len() as u64));
     let mut attributions: Vec<Attribution> = Vec::new();
     for (place, one) in listed.iter().enumerate() {
         step.update(place as u64, None, &one.header.experiment);

@@ -49,7 +49,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         strip: arguments.strip,
         dry_run: arguments.dry_run,
     };
-    let imported = import(&ws, &request, context.output.progress())?;
+    let imported = import(&ws, &request)?;
     let json = json!({ "schema": 1, "dry_run": arguments.dry_run, "imported": imported });
     let mut text: String = imported.iter().map(release).collect();
     text.push_str(if arguments.dry_run {

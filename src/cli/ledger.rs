@@ -21,7 +21,7 @@ pub struct Arguments {
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let format = arguments.options.format(context)?;
     let ws = context.workspace()?;
-    let matrix = perfquilt_rebase::matrix::matrix(&ws, context.output.progress())?;
+    let matrix = perfquilt_rebase::matrix::matrix(&ws)?;
     let ledger = perfquilt_results::ledger::ledger(&ws, matrix)?;
     let shown = document(&ledger);
     arguments.options.write(context, format, &shown, &ledger)

@@ -37,12 +37,12 @@ pub struct Lint {
 pub fn run(context: &Context, args: &Lint) -> Result<()> {
     let ws = context.workspace()?;
     let split = if args.split {
-        lint::split(&ws, context.output.progress())?
+        lint::split(&ws)?
     } else {
         lint::SplitResult::default()
     };
     let fixed = if args.fix {
-        lint::fix(&ws, context.output.progress())?
+        lint::fix(&ws)?
     } else {
         lint::FixResult::default()
     };
@@ -51,7 +51,7 @@ pub fn run(context: &Context, args: &Lint) -> Result<()> {
         warnings,
         applied,
         not_fetched,
-    } = lint::lint(&ws, context.output.progress())?;
+    } = lint::lint(&ws)?;
     let findings: Vec<(&str, &Error)> = errors
         .iter()
         .map(|error| ("error", error))

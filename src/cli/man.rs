@@ -8,6 +8,7 @@ use clap::Args;
 use super::Context;
 use super::output::shown;
 use perfquilt_model::error::{Error, Result};
+use perfquilt_model::progress;
 
 /// Arguments of `perfquilt man`.
 #[derive(Debug, Args)]
@@ -39,7 +40,7 @@ pub fn run(context: &Context, arguments: &Arguments, mut command: clap::Command)
         }));
     }
     let note = format!("{written} pages in {}", folder.display());
-    context.output.progress().note(&note);
+    progress::note(&note);
     Ok(())
 }
 

@@ -21,7 +21,7 @@ pub struct Arguments {
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let format = arguments.options.format(context)?;
     let ws = context.workspace()?;
-    let mut matrix = perfquilt_rebase::matrix::matrix(&ws, context.output.progress())?;
+    let mut matrix = perfquilt_rebase::matrix::matrix(&ws)?;
     perfquilt_results::effects::add_to_matrix(&ws, &mut matrix)?;
     let shown = document(&matrix);
     arguments.options.write(context, format, &shown, &matrix)

@@ -10,13 +10,11 @@ use super::series_as_written::SeriesChoice;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Preset, parse_duration, parse_fraction, width_fault};
 use perfquilt_measure::experiment::Budget;
+pub(super) use perfquilt_measure::run::request::DEFAULT_PRESET;
 use perfquilt_measure::run::{Effects, RunRequest};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::point::Point;
 use perfquilt_system::process::quoted;
-
-/// The preset of commands that name none.
-pub(super) const DEFAULT_PRESET: &str = "quick";
 
 /// Returns the recipe called `given`, else that of the default preset.
 pub(super) fn chosen_recipe<'n>(ws: &'n Workspace, given: Option<&'n str>) -> Result<&'n str> {
@@ -74,7 +72,7 @@ pub struct MeasuringOptions {
     #[arg(long)]
     unexecuted: bool,
     #[command(flatten)]
-    series: SeriesChoice,
+    pub series: SeriesChoice,
 }
 
 impl MeasuringOptions {
@@ -101,16 +99,6 @@ impl MeasuringOptions {
         }
         preset.on = self.on.clone().or(preset.on);
         Ok(preset)
-    }
-
-    /// Checks that the series of `releases` have all work of their edit branches, as [`SeriesChoice::check`].
-    pub fn check_series(
-        &self,
-        context: &Context,
-        ws: &Workspace,
-        releases: &[Option<&str>],
-    ) -> Result<()> {
-        self.series.check(context, ws, releases)
     }
 
     /// Returns the words of the command `perfquilt run …` that measures with these options, for a shell. `--budget` is left

@@ -62,6 +62,7 @@ use perfquilt_config::CONFIG_FILE;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::point::Point;
+use perfquilt_model::progress;
 use perfquilt_model::warning::Warning;
 use perfquilt_system::process::{quoted, raise_open_files};
 
@@ -194,10 +195,9 @@ impl Context {
         let ws = Workspace::open(self.global.directory.as_deref().unwrap_or(".".as_ref()))?;
         perfquilt_bench::check(&ws.config)?;
         if perfquilt_rebase::edit::publish::recover(&ws)? {
-            let progress = self.output.progress();
             let words =
                 "finished writing the series, which an interrupted command had left incomplete";
-            progress.warn(Warning::completed_write(words));
+            progress::warn(Warning::completed_write(words));
         }
         self.object_store.replace(Some(ws.object_store()));
         Ok(ws)
@@ -462,9 +462,8 @@ fn nearest_command(word: &str) -> Option<String> {
 }
 
 /// Warns that the command `old` has the name `new`; both do the same in this version.
-fn renamed(context: &Context, old: &str, new: &str) {
-    let progress = context.output.progress();
-    progress.warn(Warning::old_name(format!(
+fn renamed(old: &str, new: &str) {
+    progress::warn(Warning::old_name(format!(
         "`perfquilt {old}` is now `perfquilt {new}`; the next version drops the old name"
     )));
 }
@@ -477,11 +476,7 @@ fn dispatch(context: &Context, command: Option<Command>) -> Result<ExitCode> {
         Command::Run(arguments) => return run::run(context, &arguments),
         Command::Bench(arguments) => {
             let servers = arguments.names_servers();
-            renamed(
-                context,
-                "bench",
-                if servers { "run --server" } else { "run" },
-            );
+            renamed("bench", if servers { "run --server" } else { "run" });
             return run::run(context, &arguments);
         }
         Command::Init(arguments) => init::run(context, &arguments),
@@ -505,7 +500,7 @@ fn dispatch(context: &Context, command: Option<Command>) -> Result<ExitCode> {
         Command::Matrix(arguments) => matrix::run(context, &arguments),
         Command::Explain(arguments) => explain::run(context, &arguments),
         Command::Compare(arguments) => {
-            renamed(context, "compare", "history OLD NEW");
+            renamed("compare", "history OLD NEW");
             history::run(context, &arguments)
         }
         Command::Analyse(arguments) => analyse::run(context, &arguments),
@@ -516,7 +511,7 @@ fn dispatch(context: &Context, command: Option<Command>) -> Result<ExitCode> {
         Command::Bot(command) => bot::run(context, &command),
         Command::Clean(arguments) => clean::run(context, &arguments),
         Command::Calibrate(arguments) => calibrate::run(context, &arguments),
-        Command::Worker(arguments) => worker::run(context, &arguments),
+        Command::Worker(arguments) => worker::run(&arguments),
         Command::Completions(arguments) => completions::run(context, &arguments),
         Command::Man(arguments) => man::run(context, &arguments, Cli::command()),
     };

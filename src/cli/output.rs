@@ -2,6 +2,7 @@
 
 use std::io::{IsTerminal, Write};
 use std::path::Path;
+use std::sync::Arc;
 
 use serde::Serialize;
 
@@ -10,12 +11,12 @@ use super::pager::{self, PagerStart};
 use super::plain::plain;
 use super::terminal::Terminal;
 use perfquilt_model::error::{Error, Kind, Result};
-use perfquilt_model::progress::Progress;
+use perfquilt_model::progress;
 use perfquilt_report::{Document, fit_end, width};
 
 /// The output streams of a command.
 pub struct Output {
-    terminal: Terminal,
+    terminal: Arc<Terminal>,
     color: bool,
     json: bool,
     /// Whether long reports may go through a pager.
@@ -37,17 +38,14 @@ impl Output {
         } else {
             None
         };
+        let terminal = Arc::new(Terminal::new(columns, global.quiet));
+        progress::report_to(terminal.clone());
         Output {
-            terminal: Terminal::new(columns, global.quiet),
+            terminal,
             color,
             json: global.json,
             pages: !global.no_pager && !global.json,
         }
-    }
-
-    /// Returns the sink for progress reports.
-    pub fn progress(&self) -> &dyn Progress {
-        &self.terminal
     }
 
     /// Returns whether results may be coloured.

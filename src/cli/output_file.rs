@@ -7,6 +7,7 @@ use rustix::fs::{Access, access};
 
 use super::Context;
 use perfquilt_model::error::{Error, Result};
+use perfquilt_model::progress;
 use perfquilt_system::files::write_file;
 
 /// Prints a result, or writes it to `file`.
@@ -16,7 +17,7 @@ pub fn deliver(context: &Context, file: Option<&Path>, text: &str) -> Result<()>
     };
     write(file, text.as_bytes())?;
     let note = format!("wrote {}", file.display());
-    context.output.progress().note(&note);
+    progress::note(&note);
     Ok(())
 }
 

@@ -17,6 +17,7 @@ use perfquilt_judge::bisect;
 use perfquilt_measure::run::measured_as_it_is;
 use perfquilt_model::comment::PullRequestRef;
 use perfquilt_model::error::{Error, Result};
+use perfquilt_model::progress;
 use perfquilt_model::warning::Warning;
 use perfquilt_report::Notice;
 use perfquilt_report::comment;
@@ -137,12 +138,11 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     })?;
     let forge = kind.open(repository, arguments.api_url.as_deref(), &variable)?;
     let found = forge.find(&target)?;
-    let progress = context.output.progress();
     if !found.open {
-        progress.note(&format!("pull request {} is closed", found.number));
+        progress::note(&format!("pull request {} is closed", found.number));
     }
     if !is_commit_known {
-        material.check_is_of(context, &found.head)?;
+        material.check_is_of(&found.head)?;
     }
     let posted = perfquilt_forge::post(
         forge.as_ref(),
@@ -152,10 +152,9 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
             subject: &notice.subject,
             write: &|subject, limit| Ok(comment(&notice.about(subject), limit)),
         },
-        progress,
     )?;
     if posted.comment.action == "newer" {
-        progress.note(
+        progress::note(
             "nothing was replaced: the pull request shows the result of a later commit, or of a measurement that began \
              later; `--id` posts beside it",
         );
@@ -221,7 +220,7 @@ impl Material {
                     && !what.is_some_and(|what| Path::new(what).is_file())
                 {
                     let release = found.release.as_str();
-                    arguments.series.check(context, ws, &[Some(release)])?;
+                    arguments.series.check(ws, &[Some(release)])?;
                     let store = Store::open_existing(&ws.results())?;
                     let id = find_experiment(&store, what)?;
                     experiment = Some((ws.clone(), store, id));
@@ -250,10 +249,9 @@ impl Material {
 
     /// Checks that they are of the commit `last`, the pull request's last one, as far as the workspace tells: they do not
     /// name their commit.
-    fn check_is_of(&self, context: &Context, last: &str) -> Result<()> {
-        let progress = context.output.progress();
+    fn check_is_of(&self, last: &str) -> Result<()> {
         let assumed = || {
-            progress.warn(Warning::assumed_commit(format!(
+            progress::warn(Warning::assumed_commit(format!(
                 "the measured commit is unknown; perfquilt takes the pull request's last one, {last}: `--head` \
                  names another"
             )));
@@ -271,7 +269,7 @@ impl Material {
             return assumed();
         }
         let name = header.experiment;
-        if !measured_as_it_is(ws, store, *id, progress)? {
+        if !measured_as_it_is(ws, store, *id)? {
             return refused(format!(
                 "the series is not the one that {name} measured, or its servers are no longer built"
             ));

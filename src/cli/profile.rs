@@ -24,6 +24,7 @@ use perfquilt_judge::profile::{CallEdge, HotLine, ProfileDifference};
 use perfquilt_measure::run::{FoundServer, FreshLinks, NamedServer, series_of};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::profile::CostTable;
+use perfquilt_model::progress;
 use perfquilt_report::profile::{AnnotatedFunction, ProfileReport, SourceLine, document};
 use perfquilt_series::upstream;
 
@@ -143,8 +144,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         .into_iter()
         .filter_map(|name| series_of(name))
         .collect();
-    arguments.series.check(context, &ws, &releases)?;
-    let progress = context.output.progress();
+    arguments.series.check(&ws, &releases)?;
     let quick = ws
         .config
         .preset
@@ -171,17 +171,17 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         Some(preset) => preset.workload(&ws.config, name)?,
         None => ws.config.workload(name)?.clone(),
     };
-    let [before, after] = servers.map(|name| FoundServer::find(&ws, name, progress));
+    let [before, after] = servers.map(|name| FoundServer::find(&ws, name));
     let (before, after) = (before?, after?);
-    let before = before.build(&ws, recipe, progress)?;
-    let after = after.build(&ws, recipe, progress)?;
+    let before = before.build(&ws, recipe)?;
+    let after = after.build(&ws, recipe)?;
     let [of_before, of_after] = [&before, &after].map(|named| binary(&ws, named, recipe));
     let binaries = [of_before?, of_after?];
     // Instructions do not depend on the layout, and their source needs the path at which the server was built.
     let servers = match source {
         CostSource::Perf(_) => {
             let servers = [(&before, binaries[0]), (&after, binaries[1])];
-            Some(FreshLinks::new(&ws, servers, progress)?)
+            Some(FreshLinks::new(&ws, servers)?)
         }
         CostSource::Callgrind => None,
     };
@@ -201,7 +201,6 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
             profiled(&after, binaries[1]),
         ],
         make.as_ref().map(|make| make as &MakeServer<'_>),
-        progress,
     )?;
     let difference = difference([&before, &after], &workload, source, &pair);
     // Errors are collected, so that a failure below does not hide the measurements.
@@ -209,7 +208,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     if let Some(file) = &arguments.flame_graph {
         let drawn = draw(file, &difference, &pair);
         if ok_or_collect(drawn, &mut errors).is_some() {
-            progress.note(&format!("wrote {}", file.display()));
+            progress::note(&format!("wrote {}", file.display()));
         }
     }
     let named = |name: &Option<String>, errors: &mut Vec<Error>| {

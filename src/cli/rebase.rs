@@ -15,6 +15,7 @@ use perfquilt_config::workspace::Workspace;
 use perfquilt_measure::run::build_rebased;
 use perfquilt_model::counted::counted;
 use perfquilt_model::error::{Error, Result};
+use perfquilt_model::progress;
 use perfquilt_model::rebase::{BuildResult, PatchReport, TestResult};
 use perfquilt_rebase::resolve::{self, OpenConflict};
 use perfquilt_rebase::{RebaseRequest, Report, WriteOptions, Written};
@@ -90,7 +91,6 @@ pub struct Arguments {
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let format = arguments.report.format(context)?;
     let ws = arguments.fresh.workspace(context)?;
-    let progress = context.output.progress();
     let request = RebaseRequest {
         to: arguments.release.clone(),
         from: arguments.from.clone(),
@@ -101,7 +101,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
             let document = serde_json::json!({ "schema": 1, "left": name });
             return context.output.print_json(&document);
         }
-        progress.note(&format!("{name} stays unresolved"));
+        progress::note(&format!("{name} stays unresolved"));
         return Ok(());
     }
     if arguments.continue_ {
@@ -109,11 +109,11 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         ws.config.release(Some(&request.to))?;
         ws.config.release(request.from.as_deref())?;
         let name = resolve::take(&ws, &request.to)?;
-        progress.note(&format!("{name}: recorded the resolution"));
+        progress::note(&format!("{name}: recorded the resolution"));
     }
-    let mut rebased = perfquilt_rebase::rebase(&ws, &request, progress)?;
+    let mut rebased = perfquilt_rebase::rebase(&ws, &request)?;
     if let Some(which) = &arguments.resolve {
-        let open = resolve::open(&ws, &rebased, which, progress)?;
+        let open = resolve::open(&ws, &rebased, which)?;
         return show_open(context, &rebased.report, &request, &open);
     }
     perfquilt_results::effects::add_effects(&ws, &mut rebased.report)?;
@@ -122,7 +122,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     }
     if arguments.build || arguments.test {
         let recipe = chosen_recipe(&ws, arguments.recipe.as_deref())?;
-        build_rebased(&ws, &mut rebased, recipe, arguments.test, progress)?;
+        build_rebased(&ws, &mut rebased, recipe, arguments.test)?;
     }
     if arguments.write {
         let options = WriteOptions {

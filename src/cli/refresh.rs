@@ -33,13 +33,13 @@ pub fn run(context: &Context, args: &Refresh) -> Result<()> {
         drop_empty: args.drop_empty,
         dry_run: args.dry_run,
     };
-    let done = edit::refresh(&ws, &options, context.output.progress())?;
+    let done = edit::refresh(&ws, &options)?;
     let patches = done.patches.iter().enumerate().map(|(index, patch)| {
         json!({
             "index": index + 1,
             "name": patch.name,
             "title": patch.title,
-            "fate": patch.change.name(),
+            "fate": patch.change.to_string(),
             "was": patch.old_index,
             "renamed_from": patch.renamed_from,
             "joined": patch.joined,
@@ -90,7 +90,7 @@ fn text(done: &RefreshResult, dry_run: bool, columns: usize) -> String {
         let line = format!(
             "{:>digits$}  {:<8}  {}{}",
             index + 1,
-            patch.change.name(),
+            patch.change,
             patch.name,
             remark(patch)
         );

@@ -15,6 +15,7 @@ use perfquilt_judge::attribution::{Attribution, Verdict};
 use perfquilt_model::decision::PatchDecision;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{Meter, ObservationFile, RecordedTable};
+use perfquilt_model::progress;
 use perfquilt_report::{Distribution, Document, EXPORTERS, JSON, ReportData, TERMINAL};
 use perfquilt_results::analyse;
 use perfquilt_system::files::write_file;
@@ -341,7 +342,7 @@ pub fn show(
     export(context, options, &data)?;
     if input.stored && options.format(context)? == ReportFormat(TERMINAL) {
         let next = perfquilt_report::next_command(&attribution);
-        context.output.progress().note(&next);
+        progress::note(&next);
     }
     fail_on_verdict(&attribution, &options.fail_on)
 }
@@ -379,7 +380,7 @@ fn export(context: &Context, options: &ReportOptions, data: &ReportData<'_>) -> 
         write_file(&file, bytes)?;
     }
     for note in &exported.notes {
-        context.output.progress().note(note);
+        progress::note(note);
     }
     if options.pages && output.is_none() && format == ReportFormat(TERMINAL) {
         return context.output.page(&exported.text, PagerStart::End);

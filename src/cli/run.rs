@@ -21,6 +21,7 @@ use perfquilt_model::counted::counted;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::failure::Failure;
 use perfquilt_model::point::Point;
+use perfquilt_model::progress;
 use perfquilt_results::outcome::{self, RunStart};
 use perfquilt_store::Store;
 use perfquilt_system::process::quoted;
@@ -135,7 +136,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode> {
             run_sandboxed_for_outcome(context, (&ws, &preset), arguments, folder, start)
         }
         (true, None) => {
-            let area = open_area(context, &ws, arguments)?;
+            let area = open_area(&ws, arguments)?;
             run_sandboxed(&area, None)
         }
         (false, target) => {
@@ -148,22 +149,20 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode> {
 fn dry_run(context: &Context, arguments: &Arguments) -> Result<()> {
     let ws = arguments.measuring.fresh.workspace(context)?;
     let measuring = &arguments.measuring;
-    measuring.check_series(context, &ws, &arguments.releases())?;
+    measuring.series.check(&ws, &arguments.releases())?;
     let preset = measuring.preset(&ws)?;
     let preset = with_recipe(&ws, preset, arguments.recipe.as_deref())?;
-    let progress = context.output.progress();
     let release = measuring.release.as_deref();
     let request = measuring.request(&preset, None);
     let job = RunJob {
         ws: &ws,
         preset: &preset,
         wanted: &request,
-        progress,
     };
     let found = job.foresee(release)?;
     let budget = request.budget.map(|budget| budget.duration.as_secs_f64());
     if let Some(warning) = budget.and_then(|budget| found.forecast.over_budget(budget)) {
-        progress.warn(warning);
+        progress::warn(warning);
     }
     let json = serde_json::json!({ "schema": 1, "forecast": found });
     let text = || forecast_text(&found, &preset);
@@ -302,7 +301,7 @@ fn open_workspace(
     // The sandbox has series and patches alone, which were checked outside of it.
     if !arguments.in_sandbox {
         let releases = arguments.releases();
-        arguments.measuring.check_series(context, &ws, &releases)?;
+        arguments.measuring.series.check(&ws, &releases)?;
     }
     let preset = arguments.measuring.preset(&ws)?;
     let mut preset = with_recipe(&ws, preset, arguments.recipe.as_deref())?;
@@ -337,7 +336,7 @@ fn run_sandboxed_for_outcome(
     start: &RunStart,
 ) -> Result<ExitCode> {
     let run = || {
-        let area = open_area(context, ws, arguments)?;
+        let area = open_area(ws, arguments)?;
         let made = area.outcome()?;
         let budget = arguments.measuring.budget.or(preset.budget);
         let preset = Preset {
@@ -376,11 +375,7 @@ fn run_sandboxed_for_outcome(
 }
 
 /// Opens the area of the sandboxed run.
-fn open_area<'a>(
-    context: &Context,
-    ws: &'a Workspace,
-    arguments: &'a Arguments,
-) -> Result<SandboxArea<'a>> {
+fn open_area<'a>(ws: &'a Workspace, arguments: &'a Arguments) -> Result<SandboxArea<'a>> {
     if let Some(on) = arguments.measuring.preset(ws)?.on {
         return Err(Error::sandbox_unavailable(format!(
             "a sandbox has no network, so it cannot use the cluster of `{on}`"
@@ -388,7 +383,7 @@ fn open_area<'a>(
         .hint("choose a preset without `on`"));
     }
     let release = arguments.measuring.release.as_deref();
-    SandboxArea::open(ws, release, context.output.progress())
+    SandboxArea::open(ws, release)
 }
 
 /// Runs the same command in a sandbox; it writes its outcome to the folder `outcome`.
@@ -479,7 +474,6 @@ fn run_directly(
         ws,
         preset,
         wanted: &request,
-        progress: context.output.progress(),
     };
     let outcome = if arguments.names_servers() {
         job.run_servers(&arguments.servers)

@@ -2,9 +2,9 @@
 
 use clap::Args;
 
-use super::Context;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
+use perfquilt_model::progress;
 use perfquilt_model::warning::Warning;
 use perfquilt_rebase::edit;
 
@@ -19,12 +19,7 @@ pub struct SeriesChoice {
 impl SeriesChoice {
     /// Checks that the series of `releases` (`None`: the current one) have all work of their edit branches, or warns
     /// where the option was given.
-    pub fn check(
-        &self,
-        context: &Context,
-        ws: &Workspace,
-        releases: &[Option<&str>],
-    ) -> Result<()> {
+    pub fn check(&self, ws: &Workspace, releases: &[Option<&str>]) -> Result<()> {
         let branches = edit::unwritten(ws, Some(releases))?;
         let Some(first) = branches.first() else {
             return Ok(());
@@ -32,8 +27,7 @@ impl SeriesChoice {
         if self.series_as_written {
             for branch in &branches {
                 let words = format!("{}; using the series as written", branch.sentence());
-                let progress = context.output.progress();
-                progress.warn(Warning::unwritten_branch(words));
+                progress::warn(Warning::unwritten_branch(words));
             }
             return Ok(());
         }

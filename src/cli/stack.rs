@@ -27,8 +27,7 @@ pub struct Stack {
 pub fn run(context: &Context, args: &Stack) -> Result<()> {
     let ws = context.workspace()?;
     let fuzz = args.fuzz.unwrap_or(ws.config.series.fuzz);
-    let progress = context.output.progress();
-    let stack = prepare_with(&ws, args.release.as_deref(), fuzz, progress)?.stack;
+    let stack = prepare_with(&ws, args.release.as_deref(), fuzz)?.stack;
     let steps = stack.steps.iter().enumerate().map(|(index, step)| {
         json!({
             "index": index + 1,

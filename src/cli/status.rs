@@ -11,7 +11,6 @@ use perfquilt_config::workspace::Workspace;
 use perfquilt_measure::run::{NextStep, next_step, prepare};
 use perfquilt_model::counted::{counted, listed};
 use perfquilt_model::error::{Error, Kind, Result};
-use perfquilt_model::progress::Progress;
 use perfquilt_rebase::edit::{self, UnwrittenBranch};
 use perfquilt_report::width;
 use perfquilt_series::series::{Series, SeriesFile};
@@ -42,13 +41,8 @@ struct AppliedPart {
 
 impl AppliedPart {
     /// Applies the series to an imported release.
-    fn of(
-        ws: &Workspace,
-        release: Option<&str>,
-        series: &Series,
-        progress: &dyn Progress,
-    ) -> Result<AppliedPart> {
-        let fault = match prepare(ws, release, progress) {
+    fn of(ws: &Workspace, release: Option<&str>, series: &Series) -> Result<AppliedPart> {
+        let fault = match prepare(ws, release) {
             Ok(prepared) => {
                 let next = next_step(ws, &prepared, measuring::DEFAULT_PRESET)?;
                 let steps = prepared.stack.steps;
@@ -68,7 +62,7 @@ impl AppliedPart {
         };
         let before = series.patches()[..failed].to_vec();
         let before = Series::assemble(SeriesFile::default(), before);
-        let imported = upstream::ensure(ws, release, progress)?;
+        let imported = upstream::ensure(ws, release)?;
         Ok(AppliedPart {
             steps: stack::apply(ws, &imported, &before)?.steps,
             fault: Some(fault),
@@ -117,7 +111,7 @@ pub fn run(context: &Context, arguments: &Status) -> Result<()> {
         .any(|one| one.name == name && one.is_available());
     // `status` must not use the network, so a release that is not fetched stays unapplied.
     let applied = if at_hand && Objects::open(&ws.object_store()).is_ok() {
-        AppliedPart::of(&ws, release, &series, context.output.progress())?
+        AppliedPart::of(&ws, release, &series)?
     } else {
         AppliedPart {
             next: Some(NextStep::Fetch),

@@ -43,16 +43,15 @@ pub struct Arguments {
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let ws = arguments.fresh.workspace(context)?;
     let release = arguments.release.as_deref();
-    arguments.series.check(context, &ws, &[release])?;
-    let progress = context.output.progress();
+    arguments.series.check(&ws, &[release])?;
     let recipe = chosen_recipe(&ws, arguments.recipe.as_deref())?;
-    let prepared = prepare(&ws, release, progress)?;
+    let prepared = prepare(&ws, release)?;
     let request = RunRequest {
         points: arguments.points.clone(),
         ..RunRequest::default()
     };
     let points = request.points(&prepared)?;
-    let tested = test_points(&ws, &prepared, recipe, &points, progress)?;
+    let tested = test_points(&ws, &prepared, recipe, &points)?;
     let output = &context.output;
     let servers: Vec<TestedServer<'_>> = tested.iter().map(server).collect();
     let json = serde_json::json!({ "schema": 1, "points": servers });

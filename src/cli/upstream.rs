@@ -96,7 +96,6 @@ fn fetch(context: &Context, versions: Vec<String>, all: bool, from: Option<&Path
         }
         upstream::supply(&ws, versions.first().map(String::as_str), file)?;
     }
-    let progress = context.output.progress();
     let wanted: Vec<Option<String>> = if all {
         let releases = ws.config.upstream.release.iter();
         releases
@@ -110,7 +109,7 @@ fn fetch(context: &Context, versions: Vec<String>, all: bool, from: Option<&Path
     let (mut fetched, mut failed) = (Vec::new(), Vec::new());
     for version in wanted {
         check_interrupted()?;
-        match upstream::fetch(&ws, version.as_deref(), progress) {
+        match upstream::fetch(&ws, version.as_deref()) {
             Ok(release) => fetched.push(release),
             Err(error) if error.kind() == Kind::Interrupted => return Err(error),
             Err(error) => failed.push(error),
@@ -139,7 +138,7 @@ fn show_fetched(context: &Context, fetched: &[Release]) -> Result<()> {
 fn verify(context: &Context, versions: &[String]) -> Result<()> {
     let ws = context.workspace()?;
     let (mut verified, mut failed) = (Vec::new(), Vec::new());
-    for result in upstream::verify(&ws, versions, context.output.progress())? {
+    for result in upstream::verify(&ws, versions)? {
         match result {
             Ok(one) => verified.push(one),
             Err(error) => failed.push(error),

@@ -11,6 +11,7 @@ use perfquilt_judge::bisect::{DEFAULT_ERROR, DEFAULT_SIZE, Direction};
 use perfquilt_measure::run::request::BisectRequest;
 use perfquilt_measure::run::watch::{WatchOptions, look};
 use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::progress;
 use perfquilt_model::watch::StateChange;
 use perfquilt_report::watch::document;
 use perfquilt_system::files::write_file;
@@ -69,9 +70,8 @@ fn look_at_all(context: &Context, ws: &Workspace, names: &[String]) -> Result<()
             return Err(Error::unknown("line", name, all().map(|line| &line.name)));
         }
     }
-    let progress = context.output.progress();
     let _lock = locks::wait(&ws.state().join("watch.lock"), || {
-        progress.note("waiting for another `perfquilt watch`");
+        progress::note("waiting for another `perfquilt watch`");
     })?;
     let preset = ws.config.preset(&watch.preset).ok();
     let builds = watch.build.unwrap_or(preset.is_some());
@@ -100,7 +100,7 @@ fn look_at_all(context: &Context, ws: &Workspace, names: &[String]) -> Result<()
             }
             Ok(())
         };
-        match look(ws, line, &options, &mut emit, progress) {
+        match look(ws, line, &options, &mut emit) {
             Err(error) if error.kind() == Kind::Interrupted => return Err(error),
             looked => failed.extend(looked.err()),
         }

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::Context;
 use perfquilt_measure::worker;
 use perfquilt_model::error::Result;
 use perfquilt_system::host::host_name;
@@ -21,8 +20,7 @@ pub struct Arguments {
 }
 
 /// Runs the command.
-pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
-    let progress = context.output.progress();
+pub fn run(arguments: &Arguments) -> Result<()> {
     let machine = arguments.machine.clone().unwrap_or_else(host_name);
-    worker::work(&arguments.file, &machine, progress)
+    worker::work(&arguments.file, &machine)
 }

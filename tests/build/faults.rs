@@ -2,8 +2,6 @@
 
 use perfquilt_model::error::Kind;
 
-use perfquilt_model::progress::Silent;
-
 use super::fixture::{Fixture, RECIPE, item};
 
 #[test]
@@ -210,7 +208,7 @@ fn a_compiler_killed_for_want_of_memory_gets_a_second_chance_alone() {
     )
     .unwrap();
     let builder = fixture.builder().jobs(2);
-    let built = builder.build(&item("base"), &fixture, &Silent).unwrap();
+    let built = builder.build(&item("base"), &fixture).unwrap();
     assert_eq!(built.compiled_units, 3);
 
     std::fs::write(
@@ -220,6 +218,6 @@ fn a_compiler_killed_for_want_of_memory_gets_a_second_chance_alone() {
     .unwrap();
     let mut fixture = fixture;
     fixture.point("one", &[("lib/two.c", "int two(void) { return 4; }\n")]);
-    let error = builder.build(&item("one"), &fixture, &Silent).unwrap_err();
+    let error = builder.build(&item("one"), &fixture).unwrap_err();
     assert!(error.message().contains("for lack of memory"), "{error}");
 }

@@ -7,7 +7,6 @@ use perfquilt_build::{BuildItem, Builder, Built, Changes, SourceTree};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::Result;
 use perfquilt_model::point::Point;
-use perfquilt_model::progress::{Progress, Silent};
 
 pub const RECIPE: &str = r#"
 [recipe.quick]
@@ -65,7 +64,7 @@ impl Fixture {
     }
 
     pub fn build(&self, tree: &str) -> Result<Built> {
-        self.builder().build(&item(tree), self, &Silent)
+        self.builder().build(&item(tree), self)
     }
 
     /// Names in the cache of results.
@@ -100,7 +99,7 @@ impl SourceTree for Fixture {
         ))
     }
 
-    fn move_to(&self, tree: &str, dir: &Path, _progress: &dyn Progress) -> Result<()> {
+    fn move_to(&self, tree: &str, dir: &Path) -> Result<()> {
         let files = &self.trees[tree];
         let known = self.trees.values().flat_map(|files| files.keys());
         for path in known.filter(|path| !files.contains_key(*path)) {

@@ -351,7 +351,7 @@ binary = "bin/app"
 
 #[test]
 fn progress_counts_steps() {
-    use perfquilt_model::progress::{Progress, Step};
+    use perfquilt_model::progress::{Progress, Step, reporting_to};
     use std::sync::{Arc, Mutex};
 
     type Update = (u64, Option<u64>);
@@ -375,10 +375,8 @@ fn progress_counts_steps() {
 
     let fixture = Fixture::new(RECIPE);
     let seen = Seen::default();
-    fixture
-        .builder()
-        .build(&item("base"), &fixture, &seen)
-        .unwrap();
+    let build = || fixture.builder().build(&item("base"), &fixture);
+    reporting_to(Arc::new(seen.clone()), build).unwrap();
     let updates = seen.0.lock().unwrap();
     let (done, total) = *updates.last().unwrap();
     assert_eq!(Some(done), total);

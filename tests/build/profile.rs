@@ -5,7 +5,6 @@ use std::sync::Arc;
 use perfquilt_build::{Builder, Built, Training};
 use perfquilt_config::Profile;
 use perfquilt_model::Result;
-use perfquilt_model::progress::{Progress, Silent};
 use perfquilt_system::process::Command;
 
 use super::fixture::{Fixture, RECIPE, item};
@@ -19,13 +18,7 @@ impl Training for Runs {
         Ok("runs".to_owned())
     }
 
-    fn train(
-        &self,
-        server: &Built,
-        _label: &str,
-        env: &[(String, String)],
-        _progress: &dyn Progress,
-    ) -> Result<()> {
+    fn train(&self, server: &Built, _label: &str, env: &[(String, String)]) -> Result<()> {
         for _ in 0..self.0 {
             let mut command = Command::new(server.dir.join("bin/app"));
             for (name, value) in env {
@@ -51,7 +44,7 @@ fn everything_is_compiled_again_with_another_profile_of_the_same_training() {
         let training = |_: &Profile| -> Result<Arc<dyn Training>> { Ok(Arc::new(Runs(runs))) };
         let base = item("base");
         let builder = Builder::guided(&fixture.workspace(), "quick", &base, &training).unwrap();
-        builder.build(&base, &fixture, &Silent).unwrap()
+        builder.build(&base, &fixture).unwrap()
     };
     let first = build(1);
     std::fs::remove_dir_all(fixture.folder.path().join("cache/profiles")).unwrap();

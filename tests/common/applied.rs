@@ -5,7 +5,6 @@ use std::path::Path;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::Error;
 use perfquilt_model::point::Point;
-use perfquilt_model::progress::Silent;
 use perfquilt_rebase::PointTrees;
 use perfquilt_series::series::Series;
 use perfquilt_series::stack;
@@ -23,12 +22,12 @@ pub fn ours(space: &TestEnvironment) -> Meaning {
         Ok(series) => series,
         Err(error) => return without_unreadable(space, &error),
     };
-    let release = upstream::ensure(&ws, None, &Silent).unwrap();
+    let release = upstream::ensure(&ws, None).unwrap();
     match stack::apply(&ws, &release, &series) {
         Ok(stack) => {
             let out = space.path("out");
             let top = stack.tree(Point::Step(series.patches().len())).unwrap();
-            stack::export(&ws.object_store(), &top, &out, &Silent).unwrap();
+            stack::export(&ws.object_store(), &top, &out).unwrap();
             Ok(listing(&out))
         }
         Err(error) => {

@@ -8,7 +8,6 @@ use super::{
     StartPlan, Stop, copy_tree,
 };
 use perfquilt_model::error::{Error, Result};
-use perfquilt_model::progress::Progress;
 
 /// The adapter `line`.
 pub(super) const KIND: AdapterKind = AdapterKind {
@@ -31,7 +30,7 @@ impl ServerAdapter for LineServer {
         Ok(format!("line {OPTIONS_VERSION}"))
     }
 
-    fn prepare(&self, _server: &Path, data: &Path, _progress: &dyn Progress) -> Result<()> {
+    fn prepare(&self, _server: &Path, data: &Path) -> Result<()> {
         std::fs::create_dir_all(data).map_err(|e| Error::io("create", data, &e))
     }
 

@@ -15,7 +15,6 @@ use perfquilt_judge::bisect::{
 };
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::Meter;
-use perfquilt_model::progress::Progress;
 
 /// The standard deviation of one value around its block, restart and layout included, as measured on a real
 /// server (docs/results, `oltp_read_only`).
@@ -269,7 +268,7 @@ impl Bisections {
 }
 
 /// Runs `sessions` simulated bisections per case. The same seed gives the same figures.
-pub fn bisections(sessions: usize, seed: u64, progress: &dyn Progress) -> Result<Bisections> {
+pub fn bisections(sessions: usize, seed: u64) -> Result<Bisections> {
     let started = Instant::now();
     let mut cases = Vec::new();
     for setting in Setting::all() {
@@ -279,7 +278,7 @@ pub fn bisections(sessions: usize, seed: u64, progress: &dyn Progress) -> Result
             changes: setting.changes,
             culprits: setting.culprits,
             size: setting.size,
-            performance: setting.performance(sessions, seed, progress)?,
+            performance: setting.performance(sessions, seed)?,
         });
     }
     Ok(Bisections {
@@ -335,12 +334,7 @@ impl Setting {
     }
 
     /// Runs `sessions` sessions. The same seed gives the same culprits and figures.
-    fn performance(
-        &self,
-        sessions: usize,
-        seed: u64,
-        progress: &dyn Progress,
-    ) -> Result<Performance> {
+    fn performance(&self, sessions: usize, seed: u64) -> Result<Performance> {
         let step = format!(
             "bisect on {}: {} changes, {} culprits of {:.1} %",
             self.machine.name(),
@@ -352,7 +346,7 @@ impl Setting {
             "bisect {:?} {} {} {}",
             self.machine, self.changes, self.culprits, self.size
         );
-        let answers = counted(&step, sessions, progress, |done| {
+        let answers = counted(&step, sessions, |done| {
             parallel(sessions, |index| {
                 let mut noise = Noise::of(seed, &purpose, index);
                 let truth = self.truth(&mut noise);
@@ -454,7 +448,6 @@ impl Setting {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use perfquilt_model::progress::Silent;
 
     fn perfquilt(machine: Machine, changes: usize, culprits: usize, size: f64) -> Performance {
         let setting = Setting {
@@ -463,7 +456,7 @@ mod tests {
             culprits,
             size,
         };
-        setting.performance(20, 1, &Silent).unwrap()
+        setting.performance(20, 1).unwrap()
     }
 
     #[test]

@@ -55,7 +55,6 @@ struct Row {
     #[serde(default)]
     asks: Question,
     /// The meaning of the share, where the question's own words do not say it.
-    #[serde(default)]
     what: Option<String>,
     /// The patches that it asks for.
     #[serde(default = "first")]
@@ -64,10 +63,8 @@ struct Row {
     #[serde(default)]
     says: Vec<String>,
     /// The meter that it asks for; by default the experiment's first.
-    #[serde(default)]
     meter: Option<Meter>,
     /// Divides the number of experiments, where they take longer than most.
-    #[serde(default)]
     one_in: Option<usize>,
     experiment: Experiment,
     #[serde(default)]

@@ -14,7 +14,6 @@ use perfquilt_measure::experiment::plan::{Block, Reading, Scope, plan};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{Meter, Observation, PlannedBlocks, Supplement};
 use perfquilt_model::point::Point;
-use perfquilt_model::progress::Progress;
 
 /// The maximum number of blocks: so many that it never ends an experiment.
 const BLOCKS: u32 = 200;
@@ -159,10 +158,10 @@ struct One {
 }
 
 /// Simulates `experiments` of each case from the first block to the end. The same seed gives the same figures.
-pub fn costs(experiments: usize, seed: u64, progress: &dyn Progress) -> Result<Costs> {
+pub fn costs(experiments: usize, seed: u64) -> Result<Costs> {
     let cases = CASES.iter().map(|case| {
         let name = format!("simulate {}", case.name);
-        let all: Vec<One> = counted(&name, experiments, progress, |done| {
+        let all: Vec<One> = counted(&name, experiments, |done| {
             parallel(experiments, |index| {
                 let number = seed.wrapping_add(index as u64);
                 let found = one(*case, number, &mut Noise::of(seed, case.name, index))?;
@@ -339,12 +338,11 @@ impl Case {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use perfquilt_model::progress::Silent;
 
     #[test]
     fn the_same_seed_costs_the_same_and_noise_costs_more() {
-        let found = costs(4, 1, &Silent).unwrap();
-        assert_eq!(found, costs(4, 1, &Silent).unwrap());
+        let found = costs(4, 1).unwrap();
+        assert_eq!(found, costs(4, 1).unwrap());
         let seconds: Vec<f64> = found.cases.iter().map(|of| of.seconds).collect();
         assert!(seconds[3] > 2.0 * seconds[0], "{found:?}");
         assert!(found.cases.iter().all(|of| of.blocks >= 10.0), "{found:?}");

@@ -172,8 +172,7 @@ mod tests {
 
     #[test]
     fn a_small_calibration_can_be_shown() {
-        let simulated =
-            super::super::simulated(10, 1, None, &perfquilt_model::progress::Silent).unwrap();
+        let simulated = super::super::simulated(10, 1, None).unwrap();
         let page = simulated.markdown("page-scenarios.tsv", "page-checks.tsv");
         for part in [
             "\n| restarts | ",

@@ -36,7 +36,6 @@ use serde::Serialize;
 use statrs::distribution::{Binomial, DiscreteCDF};
 
 use perfquilt_model::error::Result;
-use perfquilt_model::progress::Progress;
 
 pub use bisection::{Bisections, bisections};
 pub use checks::Check;
@@ -183,23 +182,18 @@ fn is_below(share: f64, least: f64, n: usize) -> bool {
 
 /// Runs `experiments` simulated experiments per scenario, or those of the promises alone whose names contain `only`. The same
 /// seed gives the same figures.
-pub fn simulated(
-    experiments: usize,
-    seed: u64,
-    only: Option<&str>,
-    progress: &dyn Progress,
-) -> Result<Simulated> {
+pub fn simulated(experiments: usize, seed: u64, only: Option<&str>) -> Result<Simulated> {
     let started = Instant::now();
     let mut families = Vec::new();
     let scenarios = scenario::scenarios()?;
     for scenario in scenarios.iter().filter(|_| only.is_none()) {
         let name = format!("simulate {}", scenario.name);
-        let found = counted(&name, experiments, progress, |done| {
+        let found = counted(&name, experiments, |done| {
             family::family(scenario, experiments, seed, done)
         })?;
         families.push(found);
     }
-    let checks = counted("check promises", checks::count()?, progress, |done| {
+    let checks = counted("check promises", checks::count()?, |done| {
         checks::checks(experiments, seed, only.unwrap_or_default(), done)
     })?;
     Ok(Simulated {

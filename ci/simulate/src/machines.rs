@@ -39,7 +39,6 @@ pub(super) struct Fleet {
     #[serde(default)]
     dying: u32,
     /// Degrees of freedom of Student's distribution of a restart; `None` for the normal distribution.
-    #[serde(default)]
     tails: Option<u32>,
 }
 

@@ -8,7 +8,6 @@ use serde::Serialize;
 
 use perfquilt_calibrate::Page;
 use perfquilt_model::error::{Error, Result};
-use perfquilt_model::progress::Silent;
 use perfquilt_simulate::{Bisections, Simulated, bisections, costs, simulated, text};
 use perfquilt_system::files::write_file;
 
@@ -64,19 +63,19 @@ fn run(arguments: &Arguments) -> Result<()> {
     let (seed, page) = (arguments.seed, arguments.output.as_deref());
     match arguments.subject {
         Subject::Experiments => {
-            let found = simulated(experiments, seed, arguments.only.as_deref(), &Silent)?;
+            let found = simulated(experiments, seed, arguments.only.as_deref())?;
             print(arguments, &found, &text(&found))?;
             page.map_or(Ok(()), |file| write_simulated(file, &found))?;
             refuse(found.faults())
         }
         Subject::Bisections => {
-            let found = bisections(experiments.div_ceil(10), seed, &Silent)?;
+            let found = bisections(experiments.div_ceil(10), seed)?;
             print(arguments, &found, &found.text())?;
             page.map_or(Ok(()), |file| write_bisected(file, &found))?;
             refuse(found.faults())
         }
         Subject::Costs => {
-            let found = costs(experiments, seed, &Silent)?;
+            let found = costs(experiments, seed)?;
             print(arguments, &found, &found.text())
         }
     }

@@ -5,18 +5,17 @@ use std::sync::Mutex;
 use rayon::prelude::*;
 
 use perfquilt_model::error::Result;
-use perfquilt_model::progress::{Progress, Step};
+use perfquilt_model::progress::{self, Step};
 use perfquilt_system::process::check_interrupted;
 
 /// Runs `work` as a step of `progress` that counts up to `all`; `work` calls its argument after each item.
 pub fn counted<T>(
     name: &str,
     all: usize,
-    progress: &dyn Progress,
     work: impl FnOnce(&(dyn Fn() + Sync)) -> Result<T>,
 ) -> Result<T> {
     let total = u64::try_from(all).unwrap_or(u64::MAX);
-    let step = progress.begin(name, Some(total));
+    let step = progress::begin(name, Some(total));
     let shared: Mutex<(u64, Box<dyn Step>)> = Mutex::new((0, step));
     let result = work(&|| {
         if let Ok(mut shared) = shared.lock() {

@@ -34,13 +34,10 @@ fn seldom() -> f64 {
 #[serde(deny_unknown_fields)]
 struct Change {
     /// One round in so many.
-    #[serde(default)]
     every: Option<usize>,
     /// The probability of a slice.
-    #[serde(default)]
     share: Option<f64>,
     /// Heavy transactions only, or light ones.
-    #[serde(default)]
     heavy: Option<bool>,
     times: f64,
 }

@@ -6,27 +6,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::server::Scratch;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Kind, Result};
-use perfquilt_model::progress::Progress;
+use perfquilt_model::progress;
 use perfquilt_system::host::host_name;
 use perfquilt_system::locks::{self, Lock};
 
 /// The turns of this process.
-pub struct Turns<'p> {
+pub struct Turns {
     /// The folders that a user's runs share.
     folders: Vec<PathBuf>,
     /// Whether the user knows that another process measures too.
     told: AtomicBool,
-    progress: &'p dyn Progress,
 }
 
-impl<'p> Turns<'p> {
+impl Turns {
     /// Turns among all processes that share the cache of `ws`, or the disk of `scratch`.
-    pub fn new(ws: &Workspace, scratch: &Scratch, progress: &'p dyn Progress) -> Self {
+    pub fn new(ws: &Workspace, scratch: &Scratch) -> Self {
         let folders = [Some(ws.cache()), scratch.path().parent()];
         Turns {
             folders: folders.into_iter().flatten().map(Into::into).collect(),
             told: AtomicBool::new(false),
-            progress,
         }
     }
 
@@ -60,7 +58,7 @@ impl<'p> Turns<'p> {
     /// Tells the user, once, why measuring takes longer than expected.
     fn tell(&self) {
         if !self.told.swap(true, Ordering::Relaxed) {
-            self.progress.note(
+            progress::note(
                 "another perfquilt measures on this machine: both take turns, block by block",
             );
         }
@@ -70,14 +68,12 @@ impl<'p> Turns<'p> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use perfquilt_model::progress::Silent;
 
     #[test]
     fn locks_are_taken_in_one_order() {
         let turns = Turns {
             folders: ["/a", "/b"].map(PathBuf::from).into(),
             told: AtomicBool::new(false),
-            progress: &Silent,
         };
         let paths = turns.paths(&[1, 2], "h");
         let names: Vec<String> = paths

@@ -8,7 +8,7 @@ use super::paths::BotPaths;
 use perfquilt_bench::server::copy_tree;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
-use perfquilt_model::progress::Progress;
+use perfquilt_model::progress;
 use perfquilt_store::Store;
 use perfquilt_system::remove::remove_tree;
 
@@ -75,7 +75,7 @@ impl Area {
 }
 
 /// Removes the areas of all jobs but the `open` ones. Failures are reported.
-pub(super) fn sweep(paths: &BotPaths, open: &BTreeSet<i64>, progress: &dyn Progress) {
+pub(super) fn sweep(paths: &BotPaths, open: &BTreeSet<i64>) {
     for entry in std::fs::read_dir(paths.areas())
         .into_iter()
         .flatten()
@@ -86,7 +86,7 @@ pub(super) fn sweep(paths: &BotPaths, open: &BTreeSet<i64>, progress: &dyn Progr
         // The root of a file system may have it.
         let is_kept = id.is_some_and(|id| open.contains(&id)) || name == "lost+found";
         if !is_kept && let Err(error) = remove_tree(&entry.path()) {
-            progress.warn(error.into());
+            progress::warn(error.into());
         }
     }
 }

@@ -11,7 +11,7 @@ use super::paths::BotPaths;
 use perfquilt_bench::sandbox::{Protection, protections};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Kind, Result};
-use perfquilt_model::progress::Progress;
+use perfquilt_model::progress;
 use perfquilt_system::process::Command;
 
 /// The longest time that one of the commands may take.
@@ -20,7 +20,7 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 impl Bot {
     /// Mounts the file system of `area_mib` of the configuration, which is made if it does not exist. Does nothing where one
     /// is mounted already, by an earlier start or by an administrator.
-    pub fn mount_areas(&self, progress: &dyn Progress) -> Result<()> {
+    pub fn mount_areas(&self) -> Result<()> {
         let mib = self.workspace.config.bot.area_mib;
         let paths = BotPaths::new(&self.workspace);
         let areas = paths.areas();
@@ -45,7 +45,7 @@ impl Bot {
             areas.as_os_str(),
         ];
         run(&Command::new("mount").args(words)).map_err(|error| error.hint(hint))?;
-        progress.note(&format!(
+        progress::note(&format!(
             "jobs have {mib} MiB of their own at {}",
             areas.display()
         ));

@@ -10,7 +10,7 @@ use super::paths::BotPaths;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_forge::{Forge, PullRequest, Repository, RetryPolicy, Target};
 use perfquilt_model::error::{Error, Kind, Result};
-use perfquilt_model::progress::Progress;
+use perfquilt_model::progress;
 use perfquilt_model::warning::Warning;
 use perfquilt_store::queue::{Job, JobState, Queue};
 use perfquilt_system::{files, locks, process};
@@ -71,7 +71,6 @@ pub(super) struct BotThread<'a> {
     pub(super) bot: &'a Bot,
     pub(super) queue: Queue,
     pub(super) forge: Box<dyn Forge>,
-    pub(super) progress: &'a dyn Progress,
 }
 
 /// Runs `work` and converts a panic into an error: `work` reads results of untrusted code, and nothing in them
@@ -86,10 +85,7 @@ pub(super) fn catch_panics<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
 ///
 /// # Errors
 /// [`Kind::Interrupted`]; errors of other kinds than [`Kind::Internal`].
-pub(super) fn persistently<T>(
-    progress: &dyn Progress,
-    mut work: impl FnMut() -> Result<T>,
-) -> Result<T> {
+pub(super) fn persistently<T>(mut work: impl FnMut() -> Result<T>) -> Result<T> {
     let mut is_reported = false;
     loop {
         match work() {
@@ -97,7 +93,7 @@ pub(super) fn persistently<T>(
                 if !is_reported {
                     is_reported = true;
                     let words = format!("{error}; the bot retries until it succeeds");
-                    progress.warn(error.reworded(words).into());
+                    progress::warn(error.reworded(words).into());
                 }
                 process::sleep(RETRY_INTERVAL)?;
             }
@@ -197,12 +193,11 @@ impl Bot {
     }
 
     /// Opens the connections of a thread that reports to `progress`.
-    pub(super) fn thread<'a>(&'a self, progress: &'a dyn Progress) -> Result<BotThread<'a>> {
+    pub(super) fn thread<'a>(&'a self) -> Result<BotThread<'a>> {
         Ok(BotThread {
             bot: self,
             queue: Queue::open(&self.queue_path())?,
             forge: self.connect(self.policy)?,
-            progress,
         })
     }
 

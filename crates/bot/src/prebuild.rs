@@ -15,7 +15,7 @@ use super::prepare::Preparation;
 use super::serve::now;
 use perfquilt_bench::workload::allowed_cpus;
 use perfquilt_model::error::{Error, Kind, Result};
-use perfquilt_model::progress::Progress;
+use perfquilt_model::progress;
 use perfquilt_store::queue::{Job, JobState};
 use perfquilt_system::process;
 
@@ -56,12 +56,12 @@ pub fn check_processors(bot: &perfquilt_config::Bot) -> Result<()> {
 
 impl Bot {
     /// Prebuilds waiting jobs until a signal asks to stop.
-    pub fn prebuild(&self, progress: &dyn Progress) -> Result<()> {
-        let thread = self.thread(progress)?;
+    pub fn prebuild(&self) -> Result<()> {
+        let thread = self.thread()?;
         // Jobs that are built already or cannot be built.
         let mut seen: BTreeSet<i64> = BTreeSet::new();
         while !process::interrupted() {
-            let (open, _) = match persistently(progress, || thread.queue.list(0, now())) {
+            let (open, _) = match persistently(|| thread.queue.list(0, now())) {
                 Err(error) if error.kind() == Kind::Interrupted => break,
                 listed => listed?,
             };
@@ -86,7 +86,7 @@ impl Bot {
                 Err(error) if error.kind() == Kind::Interrupted => break,
                 // The job reports the error itself when its turn comes.
                 Err(error) => {
-                    progress.note(&format!("job {} cannot be built ahead: {error}", job.id))
+                    progress::note(&format!("job {} cannot be built ahead: {error}", job.id))
                 }
             }
             if let Ok(mut text) = self.state.prebuild.lock() {
@@ -138,7 +138,7 @@ impl BotThread<'_> {
         isolation: Isolation,
         cancelled: &dyn Fn() -> bool,
     ) -> Result<()> {
-        let BotThread { bot, progress, .. } = self;
+        let BotThread { bot, .. } = self;
         let config = &bot.workspace.config;
         let number = job.job.number;
         let found = self.find_pull_request(number)?;
@@ -148,7 +148,7 @@ impl BotThread<'_> {
         let Some(arguments) = job::build_arguments(command, config, prepared.patches) else {
             return Ok(());
         };
-        progress.note(&format!("job {}: building ahead", job.id));
+        progress::note(&format!("job {}: building ahead", job.id));
         let on_line = progress_writer(&bot.state.prebuild, format!("pull request {number}: "));
         job::run(
             &bot.tool,
@@ -158,7 +158,7 @@ impl BotThread<'_> {
             cancelled,
             on_line,
         )?;
-        progress.note(&format!("job {}: built ahead", job.id));
+        progress::note(&format!("job {}: built ahead", job.id));
         Ok(())
     }
 }

@@ -99,7 +99,7 @@ impl BotThread<'_> {
                 return Ok(Preparation::NeedsApproval(files));
             }
         }
-        upstream::ensure(&theirs, None, self.progress)?;
+        upstream::ensure(&theirs, None)?;
         job_workspace::save_lock_file(&paths, &theirs)?;
         let sandboxed = isolation == Isolation::Sandbox;
         if sandboxed {

@@ -16,7 +16,7 @@ use perfquilt_model::comment::PullRequestRef;
 use perfquilt_model::counted::counted;
 use perfquilt_model::cut::at_most;
 use perfquilt_model::error::{Error, Kind, Result};
-use perfquilt_model::progress::Progress;
+use perfquilt_model::progress;
 use perfquilt_report::PendingApproval;
 use perfquilt_results::outcome::{OUTCOME_FILE, RunOutcome};
 use perfquilt_store::queue::{Job, JobState, Push, Queue, QueueChange, Reply};
@@ -37,14 +37,14 @@ const PIN_PAUSE: i64 = 10;
 impl Bot {
     /// Sends the replies that take long until a signal asks to stop: those about pull requests with much to judge, for which
     /// [`Bot::answer`] does not wait.
-    pub fn answer_slowly(&self, progress: &dyn Progress) -> Result<()> {
-        let thread = self.thread(progress)?;
+    pub fn answer_slowly(&self) -> Result<()> {
+        let thread = self.thread()?;
         let next = || {
             let slow = unpoisoned(&self.state.slow).clone();
             thread.queue.next_reply(now(), &slow, true)
         };
         while !process::interrupted() {
-            match unless_interrupted(persistently(progress, next))?.flatten() {
+            match unless_interrupted(persistently(next))?.flatten() {
                 Some(reply) => thread.handle(&reply, false)?,
                 None => std::thread::sleep(POLL_INTERVAL),
             }
@@ -53,8 +53,8 @@ impl Bot {
     }
 
     /// Sends the other replies, and pins jobs to commits, until a signal asks to stop.
-    pub fn answer(&self, progress: &dyn Progress) -> Result<()> {
-        let thread = self.thread(progress)?;
+    pub fn answer(&self) -> Result<()> {
+        let thread = self.thread()?;
         let queue = &thread.queue;
         let pause = Duration::from_secs(self.workspace.config.bot.poll_seconds.into());
         // Deliveries may have been lost while the bot was away.
@@ -64,7 +64,7 @@ impl Bot {
             let now_is = Instant::now();
             if now_is >= next_poll || now_is >= next_doubts {
                 let everything = now_is >= next_poll;
-                let found = persistently(progress, || thread.find_lost_deliveries(everything));
+                let found = persistently(|| thread.find_lost_deliveries(everything));
                 let settled = match found {
                     Err(error) if error.kind() == Kind::Interrupted => break,
                     done => done?,
@@ -75,7 +75,7 @@ impl Bot {
                     next_poll = Instant::now() + pause;
                 }
             }
-            let next = persistently(progress, || {
+            let next = persistently(|| {
                 if let Some(job) = queue.next_without_commit(now())? {
                     return thread.pin(&job).map(|()| None);
                 }
@@ -259,7 +259,7 @@ impl BotThread<'_> {
             Ok(found) => self.queue.pin(job, &found.head),
             Err(error) if error.kind() == Kind::Interrupted => Err(error),
             Err(error) => {
-                self.progress.warn(error.into());
+                progress::warn(error.into());
                 self.queue.pin_later(job.id, now() + PIN_PAUSE)
             }
         }
@@ -277,13 +277,13 @@ impl BotThread<'_> {
                 return Ok(());
             }
             Err(error) if reply.attempts + 1 < MAX_ATTEMPTS => {
-                self.progress.warn(error.clone().into());
+                progress::warn(error.clone().into());
                 let later = now() + (10 << reply.attempts.min(8));
                 &move || queue.postpone_reply(reply.id, later)
             }
             sent => {
                 if let Err(error) = sent {
-                    self.progress.warn(error.warning("giving up on a reply"));
+                    progress::warn(error.warning("giving up on a reply"));
                 }
                 &|| queue.remove_reply(reply.id)
             }
@@ -291,7 +291,7 @@ impl BotThread<'_> {
         if begun.elapsed() < HASTE {
             unpoisoned(&bot.state.slow).remove(&number);
         }
-        unless_interrupted(persistently(self.progress, settle)).map(drop)
+        unless_interrupted(persistently(settle)).map(drop)
     }
 
     /// Adds the reaction and updates the bot's comment with the state of the pull request's jobs.
@@ -410,10 +410,9 @@ impl BotThread<'_> {
         found: &PullRequest,
         draft: &Draft<'_>,
     ) -> Result<PostResult> {
-        let posted =
-            perfquilt_forge::post(self.forge.as_ref(), posting, found, draft, self.progress)?;
+        let posted = perfquilt_forge::post(self.forge.as_ref(), posting, found, draft)?;
         if posted.comment.action == "newer" {
-            self.progress.note(&format!(
+            progress::note(&format!(
                 "pull request {}: the comment stays, since it shows the result of a later commit or of a \
                  measurement that began later",
                 found.number
@@ -429,7 +428,7 @@ impl BotThread<'_> {
             .find_pull_request(number)
             .and_then(|found| self.update_comment(&found, None, false));
         if let Err(error) = posted {
-            self.progress.warn(error.into());
+            progress::warn(error.into());
         }
     }
 }

@@ -19,7 +19,7 @@ use perfquilt_config::RepositoryKind;
 use perfquilt_model::counted::counted;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::failure::Failure;
-use perfquilt_model::progress::Progress;
+use perfquilt_model::progress;
 use perfquilt_model::warning::Warning;
 use perfquilt_results::outcome::{self, OutcomePart, RunStart};
 use perfquilt_store::queue::{Job, JobState, Queue};
@@ -31,10 +31,10 @@ type JobResult = (JobState, String);
 impl Bot {
     /// Drops the jobs of other repositories than the one served, without posting to them. Must be called before
     /// anything else uses the queue.
-    pub fn drop_foreign_jobs(&self, progress: &dyn Progress) -> Result<()> {
+    pub fn drop_foreign_jobs(&self) -> Result<()> {
         let queue = Queue::open(&self.queue_path())?;
         for job in queue.remove_other_repositories(&self.repository.to_string())? {
-            progress.warn(Warning::foreign_job(format!(
+            progress::warn(Warning::foreign_job(format!(
                 "job {} ({} on pull request {} of {}) is dropped: the bot no longer serves that repository",
                 job.id, job.job.command, job.job.number, job.job.repository
             )));
@@ -44,39 +44,39 @@ impl Bot {
 
     /// Runs jobs until a signal asks to stop or, if `until_idle`, no job can start. Jobs that were running when the bot last
     /// stopped come first.
-    pub fn work(&self, progress: &dyn Progress, until_idle: bool) -> Result<()> {
-        let thread = self.thread(progress)?;
+    pub fn work(&self, until_idle: bool) -> Result<()> {
+        let thread = self.thread()?;
         let queue = &thread.queue;
         let (back, given_up) = queue.recover(now())?;
         let paths = BotPaths::new(&self.workspace);
         let sweep = || -> Result<()> {
             let (open, _) = queue.list(0, now())?;
             let open: BTreeSet<i64> = open.iter().map(|job| job.id).collect();
-            area::sweep(&paths, &open, progress);
+            area::sweep(&paths, &open);
             Ok(())
         };
         sweep()?;
         if back > 0 {
-            progress.note(&format!(
+            progress::note(&format!(
                 "resuming {back} jobs that were running when the bot stopped"
             ));
         }
         for job in given_up {
             let words = format!("job {} crashed the bot several times", job.id);
-            progress.warn(Warning::crashing_job(words));
+            progress::warn(Warning::crashing_job(words));
             thread.post_failure(job.job.number);
         }
         if let Err(why) = &self.sandbox {
             let error = Error::sandbox_unavailable(format!("there is no sandbox: {why}"));
-            progress.warn(error.into());
+            progress::warn(error.into());
         }
         // Reports an unreachable remote at once instead of hours later with the first job. It is only a
         // warning, because the remote may be down temporarily.
         if let Err(error) = fetch::check_remote(&paths, &thread.remote()) {
-            progress.warn(in_one_line(&error));
+            progress::warn(in_one_line(&error));
         }
         while !process::interrupted() {
-            let next = persistently(progress, || queue.next(now()));
+            let next = persistently(|| queue.next(now()));
             let Some(job) = unless_interrupted(next)?.flatten() else {
                 if until_idle {
                     break;
@@ -85,14 +85,14 @@ impl Bot {
                 continue;
             };
             let name = format!("{} on pull request {}", job.job.command, job.job.number);
-            progress.note(&format!("job {}: {name}", job.id));
+            progress::note(&format!("job {}: {name}", job.id));
             let (state, result) = match catch_panics(|| thread.run_job(&job)) {
                 Ok(done) => done,
                 // The measurements are stored, and the next start of the bot resumes the job.
                 Err(error) if error.kind() == Kind::Interrupted => {
                     // If the disk is full, the next start finds it running, which is as good.
                     if let Err(error) = queue.requeue(job.id) {
-                        progress.warn(error.into());
+                        progress::warn(error.into());
                     }
                     break;
                 }
@@ -100,12 +100,12 @@ impl Bot {
                     // The final line with the job's state has no room for details and hint.
                     let details = error.detail_lines().iter().map(String::as_str);
                     for line in details.chain(error.hint_text()) {
-                        progress.note(&format!("job {}: {line}", job.id));
+                        progress::note(&format!("job {}: {line}", job.id));
                     }
                     let result = error.to_string();
                     let postpone = || queue.postpone(&job, &result, now());
                     let later = error.is_transient()
-                        && unless_interrupted(persistently(progress, postpone))?.unwrap_or(true);
+                        && unless_interrupted(persistently(postpone))?.unwrap_or(true);
                     let state = if later {
                         JobState::Waiting
                     } else {
@@ -114,14 +114,14 @@ impl Bot {
                     (state, result)
                 }
             };
-            progress.note(&format!("job {}: {}: {result}", job.id, state.name()));
+            progress::note(&format!("job {}: {}: {result}", job.id, state.name()));
             // Before the queue is written: the job may have filled its disk.
             if state != JobState::Waiting {
                 thread.remove_area(&job);
             }
             if ![JobState::Held, JobState::Waiting].contains(&state) {
                 let end = || queue.end(job.id, state, &result, now());
-                if unless_interrupted(persistently(progress, end))?.is_none() {
+                if unless_interrupted(persistently(end))?.is_none() {
                     break;
                 }
             }
@@ -130,7 +130,7 @@ impl Bot {
             }
             // Those of jobs that were built ahead, and cancelled since.
             if let Err(error) = sweep() {
-                progress.warn(error.into());
+                progress::warn(error.into());
             }
             self.set_progress("");
         }
@@ -279,7 +279,7 @@ impl BotThread<'_> {
     /// Removes the area of a job, which may have filled its disk. The sweep after the job retries a failed removal.
     fn remove_area(&self, job: &Job) {
         if let Err(error) = Area::of(&BotPaths::new(&self.bot.workspace), job.id).remove() {
-            self.progress.warn(error.into());
+            progress::warn(error.into());
         }
     }
 
@@ -306,7 +306,7 @@ impl BotThread<'_> {
         }
         // The reason, which names files of this machine, is for the log.
         for line in std::iter::once(error.to_string()).chain(error.detail_lines().iter().cloned()) {
-            self.progress.note(&format!("job {}: {line}", job.id));
+            progress::note(&format!("job {}: {line}", job.id));
         }
         let told = Error::internal("the job ended without a readable result")
             .hint("the bot's log has the reason");

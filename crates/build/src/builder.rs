@@ -32,7 +32,7 @@ use perfquilt_config::{BuildSystem, CONFIG_FILE, Profile, Recipe, TestSuite, exp
 use perfquilt_model::counted::counted;
 use perfquilt_model::error::{DISK_FULL, Error, Result};
 use perfquilt_model::observation::ProfileUse;
-use perfquilt_model::progress::{Progress, Step};
+use perfquilt_model::progress::{self, Step};
 use perfquilt_model::warning::Warning;
 use perfquilt_system::files::check_trusted;
 use perfquilt_system::host::host_name;
@@ -48,7 +48,7 @@ const OTHER_CACHE: &str = "XDG_CACHE_HOME names another folder for it";
 /// Builds the points of one release with one recipe.
 #[derive(Debug, Clone)]
 pub struct Builder {
-    recipe_name: String,
+    pub(crate) recipe_name: String,
     recipe: Recipe,
     release: String,
     /// Content of `cmake_include`.
@@ -58,14 +58,14 @@ pub struct Builder {
     recipe_digest: String,
     /// Digest of the part of the recipe that determines the build tree, without what is installed from it.
     configuration_digest: String,
-    config: PathBuf,
-    cache_dir: PathBuf,
+    pub(crate) config: PathBuf,
+    pub(crate) cache_dir: PathBuf,
     /// The folder of this machine alone for source and build trees; `None` where the cache is.
     scratch: Option<PathBuf>,
     cache: Cache,
     /// Which servers and work trees of earlier builds count.
-    answers: StoredAnswers,
-    logs: PathBuf,
+    pub(crate) answers: StoredAnswers,
+    pub(crate) logs: PathBuf,
     jobs: usize,
     /// Provides profiles, for a profile-guided recipe.
     profiles: Option<ProfileProvider>,
@@ -190,11 +190,6 @@ impl Builder {
         self.answers.add(&self.key(tree));
     }
 
-    /// Returns which stored answers count.
-    pub fn answers(&self) -> &StoredAnswers {
-        &self.answers
-    }
-
     /// Returns the compilers and linkers in use, one line per tool.
     pub fn toolchain(&self) -> &[String] {
         &self.tools.lines
@@ -244,41 +239,30 @@ impl Builder {
     /// compile; other points can still be built.
     /// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted) on a signal; compiled objects are kept and
     /// the next call resumes from there.
-    pub fn build(
-        &self,
-        item: &BuildItem,
-        source: &dyn SourceTree,
-        progress: &dyn Progress,
-    ) -> Result<Built> {
+    pub fn build(&self, item: &BuildItem, source: &dyn SourceTree) -> Result<Built> {
         self.create_cache()?;
         if let Some(built) = self.cached(&item.tree) {
             if self.cache.verify(&built.key)? {
                 return Ok(built);
             }
-            progress.warn(Warning::damaged_build(format!(
+            progress::warn(Warning::damaged_build(format!(
                 "{}: the cached server ({}) is damaged; rebuilding it (check disk and memory of this machine)",
                 item.label,
                 built.dir.display()
             )));
         }
-        self.for_point(item, source, progress)?
-            .build_now(item, source, progress)
+        self.for_point(item, source)?.build_now(item, source)
     }
 
     /// Returns the builder with the profile that `item` is compiled with, which is made first if necessary.
-    fn for_point(
-        &self,
-        item: &BuildItem,
-        source: &dyn SourceTree,
-        progress: &dyn Progress,
-    ) -> Result<Cow<'_, Builder>> {
+    fn for_point(&self, item: &BuildItem, source: &dyn SourceTree) -> Result<Cow<'_, Builder>> {
         match &self.profiles {
             None if self.recipe.profile.is_some() => Err(Error::internal(
                 "a profile-guided recipe needs a builder with a training",
             )),
             None => Ok(Cow::Borrowed(self)),
             Some(provider) => {
-                let profile = provider.profile(item, source, progress)?;
+                let profile = provider.profile(item, source)?;
                 Ok(Cow::Owned(Builder {
                     profile: Some(profile),
                     ..self.clone()
@@ -287,14 +271,9 @@ impl Builder {
         }
     }
 
-    fn build_now(
-        &self,
-        item: &BuildItem,
-        source: &dyn SourceTree,
-        progress: &dyn Progress,
-    ) -> Result<Built> {
+    fn build_now(&self, item: &BuildItem, source: &dyn SourceTree) -> Result<Built> {
         let key = self.key(&item.tree);
-        let work = Work::lock(&self.work_dir(), progress)?;
+        let work = Work::lock(&self.work_dir())?;
         // The previous holder of the lock may have built this point.
         if let Some(built) = self.cached(&item.tree) {
             return Ok(built);
@@ -305,12 +284,12 @@ impl Builder {
         for line in &self.tools.lines {
             log.line(line)?;
         }
-        self.move_to(item, &work, source, progress)?;
-        let step = progress.begin(&format!("building {}", item.label), None);
-        let attempt = self.compile(item, &work, &mut log, (&*step, progress))?;
+        self.move_to(item, &work, source)?;
+        let step = progress::begin(&format!("building {}", item.label), None);
+        let attempt = self.compile(item, &work, &mut log, &*step)?;
         let collected = self.collect(item, &work)?;
         if attempt.opened.is_none() && !UNOBSERVED.swap(true, Ordering::Relaxed) {
-            progress.warn(Warning::unobserved(UNOBSERVED_WARNING));
+            progress::warn(Warning::unobserved(UNOBSERVED_WARNING));
         }
         let opened = attempt.opened.as_ref();
         let opened = opened.map(|opened| &opened.all() | &collected.copied_from(&work.src()));
@@ -373,14 +352,8 @@ impl Builder {
     ///
     /// Commands get an empty folder: rules of a makefile need not name every file that they read, and a library may be built
     /// once and never again. Ninja is believed as far as programs opened what it knows, and nothing else.
-    fn move_to(
-        &self,
-        item: &BuildItem,
-        work: &Work,
-        source: &dyn SourceTree,
-        progress: &dyn Progress,
-    ) -> Result<()> {
-        work.prepare(&self.tools.lines.join("\n"), progress)?;
+    fn move_to(&self, item: &BuildItem, work: &Work, source: &dyn SourceTree) -> Result<()> {
+        work.prepare(&self.tools.lines.join("\n"))?;
         let src = work.src();
         let mut hides = false;
         let folder = work.dir().to_string_lossy();
@@ -401,22 +374,22 @@ impl Builder {
             };
             if let Some(reason) = reason {
                 let label = &item.label;
-                progress.note(&format!("{label}: {reason}; building from a clean tree"));
+                progress::note(&format!("{label}: {reason}; building from a clean tree"));
                 work.empty()?;
             }
         }
         if !src.exists() {
-            source.move_to(&item.base, &src, progress)?;
+            source.move_to(&item.base, &src)?;
             let changes = source.changes(&item.tree, &src)?.unwrap_or_default();
             let new = Newcomers::among(&src, &changes);
             hides |= new.named(&src).is_some();
-            source.move_to(&item.tree, &src, progress)?;
+            source.move_to(&item.tree, &src)?;
             let removed = Newcomers::removed(&changes);
             if hides || new.hiding(&src).is_some() || removed.named(&src).is_some() {
                 work.preprocess()?;
             }
         }
-        source.move_to(&item.tree, &src, progress)
+        source.move_to(&item.tree, &src)
     }
 
     /// Returns why ninja would not build again all that depends on `changes`, which are about to be made; else makes CMake run
@@ -477,7 +450,7 @@ impl Builder {
         item: &BuildItem,
         work: &Work,
         log: &mut Log,
-        (step, progress): (&dyn Step, &dyn Progress),
+        step: &dyn Step,
     ) -> Result<BuildAttempt> {
         let before = work.opened();
         // If this process is killed, nobody knows what the rest of the build opened.
@@ -486,7 +459,7 @@ impl Builder {
         let mut fault = self.fault(&attempt, work);
         if self.jobs > 1 && fault.as_ref().is_some_and(|f| f.cause == Cause::Killed) {
             let words = "a compiler was killed, probably for lack of memory; retrying with one job";
-            progress.warn(Warning::compiler_killed(words));
+            progress::warn(Warning::compiler_killed(words));
             let first = attempt;
             attempt = self.attempt(work, 1, log, step)?;
             attempt.add(first);
@@ -505,43 +478,22 @@ impl Builder {
         self.recipe.test.as_ref()
     }
 
-    /// Returns the recipe's name.
-    pub(crate) fn recipe_name(&self) -> &str {
-        &self.recipe_name
-    }
-
-    /// Returns the workspace's `bench-config/`.
-    pub(crate) fn config_dir(&self) -> &Path {
-        &self.config
-    }
-
-    /// Returns the folder of all caches.
-    pub(crate) fn cache_dir(&self) -> &Path {
-        &self.cache_dir
-    }
-
-    /// Returns the folder of the logs.
-    pub(crate) fn logs(&self) -> &Path {
-        &self.logs
-    }
-
     /// Builds `item` with the targets of its tests in the working folder, and passes the locked folder to `act`.
     pub(crate) fn in_work_tree<T>(
         &self,
         item: &BuildItem,
         source: &dyn SourceTree,
         log: &mut Log,
-        progress: &dyn Progress,
         act: &mut dyn FnMut(&WorkTree<'_>, &mut Log) -> Result<T>,
     ) -> Result<T> {
-        let mut builder = self.for_point(item, source, progress)?.into_owned();
+        let mut builder = self.for_point(item, source)?.into_owned();
         if let Some(suite) = &self.recipe.test {
             builder.recipe.targets.extend(suite.targets.iter().cloned());
         }
-        let work = Work::lock(&builder.work_dir(), progress)?;
-        builder.move_to(item, &work, source, progress)?;
-        let step = progress.begin(&format!("building the tests of {}", item.label), None);
-        builder.compile(item, &work, log, (&*step, progress))?;
+        let work = Work::lock(&builder.work_dir())?;
+        builder.move_to(item, &work, source)?;
+        let step = progress::begin(&format!("building the tests of {}", item.label), None);
+        builder.compile(item, &work, log, &*step)?;
         step.finish("");
         let values = builder.values(work.dir(), builder.jobs);
         let env = builder.recipe_env(&values)?;
@@ -770,13 +722,8 @@ impl InstrumentedBuilder for Builder {
         Builder::key(self, tree)
     }
 
-    fn build(
-        &self,
-        item: &BuildItem,
-        source: &dyn SourceTree,
-        progress: &dyn Progress,
-    ) -> Result<Built> {
-        Builder::build(self, item, source, progress)
+    fn build(&self, item: &BuildItem, source: &dyn SourceTree) -> Result<Built> {
+        Builder::build(self, item, source)
     }
 }
 

@@ -69,7 +69,6 @@ use serde::{Deserialize, Serialize};
 use perfquilt_model::error::Result;
 use perfquilt_model::observation::PointBuild;
 use perfquilt_model::point::Point;
-use perfquilt_model::progress::Progress;
 
 pub use build_files::is_read;
 pub use builder::Builder;
@@ -94,7 +93,7 @@ pub trait SourceTree {
     /// Checks out the git tree `tree` in `dir`, which is created if missing. Files that are the same in both trees
     /// keep their times; unmanaged files (objects of a build in the source tree) stay.
     /// After a failure, the next call must be able to recover.
-    fn move_to(&self, tree: &str, dir: &Path, progress: &dyn Progress) -> Result<()>;
+    fn move_to(&self, tree: &str, dir: &Path) -> Result<()>;
 }
 
 /// A point to build, with the details for building it and for messages.

@@ -21,7 +21,7 @@ use super::{BuildItem, Built, SourceTree};
 use perfquilt_config::workspace::StoredAnswers;
 use perfquilt_config::{ProfileSource, Recipe};
 use perfquilt_model::error::{Error, Kind, Result};
-use perfquilt_model::progress::Progress;
+use perfquilt_model::progress;
 use perfquilt_system::caches;
 use perfquilt_system::digest::add;
 use perfquilt_system::process::{Command, find_program};
@@ -41,13 +41,7 @@ pub trait Training: Send + Sync + std::fmt::Debug {
     fn identity(&self) -> Result<String>;
 
     /// Trains the built `server` with `env` in its environment, and stops it cleanly so that it writes its counts.
-    fn train(
-        &self,
-        server: &Built,
-        label: &str,
-        env: &[(String, String)],
-        progress: &dyn Progress,
-    ) -> Result<()>;
+    fn train(&self, server: &Built, label: &str, env: &[(String, String)]) -> Result<()>;
 }
 
 /// Builds the instrumented servers that profiles come from.
@@ -56,12 +50,7 @@ pub(super) trait InstrumentedBuilder: Send + Sync + std::fmt::Debug {
     fn key(&self, tree: &str) -> String;
 
     /// Builds the instrumented server of `item`, or takes it from the cache.
-    fn build(
-        &self,
-        item: &BuildItem,
-        source: &dyn SourceTree,
-        progress: &dyn Progress,
-    ) -> Result<Built>;
+    fn build(&self, item: &BuildItem, source: &dyn SourceTree) -> Result<Built>;
 }
 
 /// A compiler family with its own profile options and formats.
@@ -241,18 +230,17 @@ impl ProfileProvider {
         &self,
         item: &BuildItem,
         source: &dyn SourceTree,
-        progress: &dyn Progress,
     ) -> Result<CachedProfile> {
         if let Some(cached) = self.cached(&item.tree) {
             return Ok(cached);
         }
         let Some(shared) = &self.shared else {
-            return self.train(item, source, progress);
+            return self.train(item, source);
         };
         if let Some(failed) = self.failed.get() {
             return Err(failed.clone());
         }
-        let trained = self.train(shared, source, progress);
+        let trained = self.train(shared, source);
         if let Err(error) = &trained
             && error.kind() != Kind::Interrupted
         {
@@ -262,18 +250,13 @@ impl ProfileProvider {
     }
 
     /// Builds and trains the instrumented server of `trained`, and caches its profile.
-    fn train(
-        &self,
-        trained: &BuildItem,
-        source: &dyn SourceTree,
-        progress: &dyn Progress,
-    ) -> Result<CachedProfile> {
+    fn train(&self, trained: &BuildItem, source: &dyn SourceTree) -> Result<CachedProfile> {
         let label = format!("{}, instrumented", trained.label);
         let instrumented = BuildItem {
             label: label.clone(),
             ..trained.clone()
         };
-        let server = self.instrumented.build(&instrumented, source, progress)?;
+        let server = self.instrumented.build(&instrumented, source)?;
         std::fs::create_dir_all(&self.profiles)
             .map_err(|e| Error::io("create", &self.profiles, &e))?;
         let folder = |what: &str| {
@@ -283,9 +266,9 @@ impl ProfileProvider {
                 .map_err(|e| Error::io("create a folder in", &self.profiles, &e))
         };
         let (raw, ready) = (folder("raw")?, folder("partial")?);
-        let step = progress.begin(&format!("training {label}"), None);
+        let step = progress::begin(&format!("training {label}"), None);
         let env = self.compiler.env(raw.path());
-        self.training.train(&server, &label, &env, progress)?;
+        self.training.train(&server, &label, &env)?;
         let gathered = ready.path().join(GATHERED);
         std::fs::create_dir(&gathered).map_err(|e| Error::io("create", &gathered, &e))?;
         self.compiler.gather(raw.path(), &gathered)?;

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use super::files::walk;
 use super::opened::{Opened, OpenedPaths};
 use perfquilt_model::error::{Error, Result};
-use perfquilt_model::progress::Progress;
+use perfquilt_model::progress;
 use perfquilt_system::files::if_there;
 use perfquilt_system::locks;
 
@@ -30,7 +30,7 @@ pub(super) struct Work {
 
 impl Work {
     /// Opens the folder `dir`, waiting until no other process builds in it.
-    pub(super) fn lock(dir: &Path, progress: &dyn Progress) -> Result<Work> {
+    pub(super) fn lock(dir: &Path) -> Result<Work> {
         let path = dir.join("lock");
         let mut file = locks::wait_file(&path, || {
             // The process id is only informative and may be missing.
@@ -38,7 +38,7 @@ impl Work {
                 "" => String::new(),
                 pid => format!(" (process {pid})"),
             };
-            progress.note(&format!(
+            progress::note(&format!(
                 "waiting: another perfquilt{holder} builds in {}",
                 dir.display()
             ));
@@ -73,7 +73,7 @@ impl Work {
 
     /// Empties the folder if it has another format or was used with other inputs: `inputs` lists the tools and
     /// everything else the folder as a whole depends on.
-    pub(super) fn prepare(&self, inputs: &str, progress: &dyn Progress) -> Result<()> {
+    pub(super) fn prepare(&self, inputs: &str) -> Result<()> {
         let stamp = self.dir.join("stamp");
         let wanted = format!("{FORMAT}\n{inputs}\n");
         if std::fs::read_to_string(&stamp).is_ok_and(|found| found == wanted) {
@@ -82,7 +82,7 @@ impl Work {
         // Remove the stamp first: an interrupted removal then starts over next time.
         remove(&stamp)?;
         if self.src().exists() {
-            progress.note(&format!(
+            progress::note(&format!(
                 "build tree {} is stale (other build files, toolchain or version); rebuilding from scratch",
                 self.dir.display()
             ));
@@ -168,12 +168,11 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use perfquilt_model::progress::Silent;
 
     #[test]
     fn products_from_the_future_and_gaps_of_the_observation_are_found() {
         let folder = tempfile::tempdir().unwrap();
-        let work = Work::lock(folder.path(), &Silent).unwrap();
+        let work = Work::lock(folder.path()).unwrap();
         let nothing = Some(OpenedPaths::default());
         assert_eq!(work.opened(), nothing, "nothing was built");
         std::fs::create_dir_all(work.build().join("deps")).unwrap();
@@ -200,28 +199,28 @@ mod tests {
     #[test]
     fn a_folder_with_another_stamp_is_emptied() {
         let folder = tempfile::tempdir().unwrap();
-        let work = Work::lock(folder.path(), &Silent).unwrap();
-        work.prepare("a", &Silent).unwrap();
+        let work = Work::lock(folder.path()).unwrap();
+        work.prepare("a").unwrap();
         std::fs::create_dir_all(work.build()).unwrap();
         std::fs::write(work.build().join("x"), "").unwrap();
-        work.prepare("a", &Silent).unwrap();
+        work.prepare("a").unwrap();
         assert!(work.build().join("x").exists());
-        work.prepare("b", &Silent).unwrap();
+        work.prepare("b").unwrap();
         assert!(!work.build().exists());
         std::fs::create_dir_all(work.src()).unwrap();
         std::fs::write(folder.path().join("stamp"), "perfquilt-work 0\nb\n").unwrap();
-        work.prepare("b", &Silent).unwrap();
+        work.prepare("b").unwrap();
         assert!(!work.src().exists());
     }
 
     #[test]
     fn a_second_builder_waits() {
         let folder = tempfile::tempdir().unwrap();
-        let first = Work::lock(folder.path(), &Silent).unwrap();
+        let first = Work::lock(folder.path()).unwrap();
         let (sender, done) = std::sync::mpsc::channel();
         let dir = folder.path().to_owned();
         let second = std::thread::spawn(move || {
-            let work = Work::lock(&dir, &Silent);
+            let work = Work::lock(&dir);
             sender.send(()).unwrap();
             work.unwrap();
         });

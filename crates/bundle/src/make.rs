@@ -22,7 +22,6 @@ use perfquilt_measure::run::{builder, prepare};
 use perfquilt_model::comparable::{Comparable, Part};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{ExperimentHeader, ObservationFile};
-use perfquilt_model::progress::Progress;
 use perfquilt_rebase::PointTrees;
 use perfquilt_results::analyse;
 use perfquilt_series::series::SeriesLocation;
@@ -47,7 +46,6 @@ pub fn make(
     ws: &Workspace,
     (store, id): (&Store, ExperimentId),
     path: &Path,
-    progress: &dyn Progress,
 ) -> Result<(Manifest, String)> {
     let mut file = analyse::stored(store, id)?;
     let header = &mut file.header;
@@ -66,7 +64,7 @@ pub fn make(
         ),
         contents: BTreeMap::new(),
     };
-    bundle.add_servers(header, &observed, progress)?;
+    bundle.add_servers(header, &observed)?;
     bundle.add_measuring(&file, &observed)?;
     let mut text = Vec::new();
     file.write(&mut text)?;
@@ -131,14 +129,9 @@ impl Bundle<'_> {
     }
 
     /// Adds the servers of all points, as they were measured, and the series, of which nothing is built elsewhere.
-    fn add_servers(
-        &mut self,
-        header: &ExperimentHeader,
-        observed: &Comparable,
-        progress: &dyn Progress,
-    ) -> Result<()> {
+    fn add_servers(&mut self, header: &ExperimentHeader, observed: &Comparable) -> Result<()> {
         let release = Some(header.release.as_str());
-        let prepared = prepare(self.ws, release, progress)?;
+        let prepared = prepare(self.ws, release)?;
         let names = prepared.series.patches().iter().map(|patch| &patch.name);
         if !names.eq(&header.series) {
             return Err(self.changed("the series"));

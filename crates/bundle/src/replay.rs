@@ -19,7 +19,6 @@ use perfquilt_measure::run::{BuiltServer, MeasuredRun, RunJob, RunRequest, run_i
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::failure::Failure;
 use perfquilt_model::observation::ExperimentHeader;
-use perfquilt_model::progress::Progress;
 use perfquilt_results::analyse;
 use perfquilt_results::outcome::{self, MAX_UNPACKED, RunOutcome, RunStart};
 use perfquilt_store::{Store, jsonl};
@@ -120,9 +119,9 @@ fn workspace(folder: &Path) -> Result<Workspace> {
 
 /// Measures the unpacked bundle in `folder` as the run `command`, and leaves there what was observed and what failed, for
 /// [`Replay::here`].
-pub fn measure(folder: &Path, command: &str, progress: &dyn Progress) -> Result<()> {
+pub fn measure(folder: &Path, command: &str) -> Result<()> {
     let start = RunStart::now(String::new(), None)?;
-    let (failures, measured) = match measured(folder, command, progress) {
+    let (failures, measured) = match measured(folder, command) {
         Ok((store, run)) => (run.failures(), Some((store, run.experiment))),
         Err(error) => (vec![Failure::new(&error, None)], None),
     };
@@ -130,7 +129,7 @@ pub fn measure(folder: &Path, command: &str, progress: &dyn Progress) -> Result<
     outcome::write(&folder.join(OUTCOME), &start, failures, measured)
 }
 
-fn measured(folder: &Path, command: &str, progress: &dyn Progress) -> Result<(Store, MeasuredRun)> {
+fn measured(folder: &Path, command: &str) -> Result<(Store, MeasuredRun)> {
     let path = folder.join(MANIFEST);
     let text = std::fs::read(&path).map_err(|e| Error::io("read", &path, &e))?;
     let manifest = Manifest::parse(&text).map_err(Error::bundle)?;
@@ -172,7 +171,6 @@ fn measured(folder: &Path, command: &str, progress: &dyn Progress) -> Result<(St
         ws: &ws,
         preset: &preset,
         wanted: &RunRequest::default(),
-        progress,
     };
     let run = job.run_built(header, servers.collect())?;
     Ok((Store::open_existing(&ws.results())?, run))

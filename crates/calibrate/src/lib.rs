@@ -17,7 +17,7 @@ use perfquilt_measure::run::{build_points, prepare};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{ExperimentHeader, Meter, Observation};
 use perfquilt_model::point::Point;
-use perfquilt_model::progress::Progress;
+use perfquilt_model::progress;
 use perfquilt_results::analyse;
 use perfquilt_store::Store;
 
@@ -164,7 +164,6 @@ pub struct Request<'a> {
 pub fn calibrate(
     ws: &Workspace,
     request: &Request<'_>,
-    progress: &dyn Progress,
     each: &mut dyn FnMut(&Calibration) -> Result<()>,
 ) -> Result<Calibration> {
     let &Request {
@@ -173,13 +172,12 @@ pub fn calibrate(
         copies,
         repeats,
     } = request;
-    let prepared = prepare(ws, None, progress)?;
+    let prepared = prepare(ws, None)?;
     let mut built = build_points(
         ws,
         &prepared,
         (&preset.recipe, preset.on.as_deref()),
         &[Point::BASE],
-        progress,
     )?;
     let base = match built.pop() {
         Some(point) => point.built?,
@@ -206,8 +204,8 @@ pub fn calibrate(
         header.series = (1..=copies)
             .map(|copy| format!("copy {copy} of experiment {repeat}"))
             .collect();
-        progress.note(&format!("experiment {repeat} of {repeats}"));
-        let outcome = experiment::against_itself(ws, preset, &base, header, &store, progress)?;
+        progress::note(&format!("experiment {repeat} of {repeats}"));
+        let outcome = experiment::against_itself(ws, preset, &base, header, &store)?;
         let failed = outcome.failed;
         let mut errors = failed
             .points

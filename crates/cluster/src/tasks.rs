@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::dispatch::Dispatch;
 use super::scheduler::{JobArray, Scheduler};
 use perfquilt_model::error::Result;
-use perfquilt_model::progress::Progress;
+use perfquilt_model::progress;
 use perfquilt_system::caches::remove_file;
 use perfquilt_system::files::{read_untrusted, write_file};
 use perfquilt_system::process::check_interrupted;
@@ -41,7 +41,6 @@ pub fn run(
     scheduler: &dyn Scheduler,
     array: JobArray,
     tasks: &BTreeMap<u32, Vec<u8>>,
-    progress: &dyn Progress,
     accept: &mut dyn FnMut(u32, &[u8]) -> Result<ResultVerdict>,
 ) -> Result<BTreeSet<u32>> {
     let array = JobArray {
@@ -52,11 +51,11 @@ pub fn run(
     for (&number, content) in tasks {
         write_file(&dispatch.task_file(number), content)?;
     }
-    let ended = wait(&mut dispatch, tasks, progress, accept);
+    let ended = wait(&mut dispatch, tasks, accept);
     if !dispatch.is_over()
         && let Err(error) = dispatch.cancel()
     {
-        progress.warn(error.warning("jobs may be left in the queue"));
+        progress::warn(error.warning("jobs may be left in the queue"));
     }
     ended
 }
@@ -64,7 +63,6 @@ pub fn run(
 fn wait(
     dispatch: &mut Dispatch<'_>,
     tasks: &BTreeMap<u32, Vec<u8>>,
-    progress: &dyn Progress,
     accept: &mut dyn FnMut(u32, &[u8]) -> Result<ResultVerdict>,
 ) -> Result<BTreeSet<u32>> {
     let mut open: BTreeSet<u32> = tasks.keys().copied().collect();
@@ -80,7 +78,7 @@ fn wait(
                 Err(error) => Err(error),
             };
             if let Err(error) = &verdict {
-                progress.warn(error.clone().into());
+                progress::warn(error.clone().into());
             }
             if verdict.is_ok_and(|verdict| verdict == ResultVerdict::Done) {
                 open.remove(&task);
@@ -96,7 +94,7 @@ fn wait(
         }
         if asked.is_none_or(|asked| asked.elapsed() >= SCHEDULER_INTERVAL) {
             let warnings = dispatch.poll()?.into_iter();
-            warnings.for_each(|warning| progress.warn(warning));
+            warnings.for_each(|warning| progress::warn(warning));
             open.retain(|task| !dispatch.lost().contains(task));
             asked = Some(Instant::now());
         }

@@ -7,7 +7,7 @@ use super::sticky::{self, Mark};
 use super::{labels, notice};
 use perfquilt_model::comment::{Comment, PullRequestRef};
 use perfquilt_model::error::{Error, Result};
-use perfquilt_model::progress::Progress;
+use perfquilt_model::progress;
 use perfquilt_system::process;
 
 /// A comment to write for a pull request.
@@ -29,7 +29,6 @@ pub fn post(
     posting: &PostOptions,
     found: &PullRequest,
     draft: &Draft<'_>,
-    progress: &dyn Progress,
 ) -> Result<PostResult> {
     let limit = posting.limit(forge.max_comment_bytes())?;
     let head = match draft.subject.head.as_str() {
@@ -90,13 +89,13 @@ pub fn post(
         }),
         (kept, check_run, label) => {
             if let Ok(kept) = &kept {
-                progress.note(&format!("comment {}: {}", kept.action, kept.url));
+                progress::note(&format!("comment {}: {}", kept.action, kept.url));
             }
             process::check_interrupted()?;
             let errors = [kept.err(), check_run.err(), label.err()];
             let mut errors = errors.into_iter().flatten();
             let first = errors.next();
-            errors.for_each(|error| progress.warn(error.into()));
+            errors.for_each(|error| progress::warn(error.into()));
             Err(first.unwrap_or_else(|| Error::internal("nothing was posted")))
         }
     }

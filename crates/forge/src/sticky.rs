@@ -23,10 +23,8 @@ pub(super) struct Mark {
     /// The commit it is about.
     pub head: String,
     /// When the measurement began, if known.
-    #[serde(default)]
     pub began: Option<String>,
     /// The overall result.
-    #[serde(default)]
     pub status: Option<String>,
 }
 

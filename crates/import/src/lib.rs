@@ -22,7 +22,6 @@ use crate::lint::{same_change, twins_in};
 use perfquilt_config::CONFIG_FILE;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Kind, Result};
-use perfquilt_model::progress::Progress;
 use perfquilt_model::warning::Warning;
 use perfquilt_rebase::edit::publish::{self, FileChange};
 use perfquilt_rebase::transfer::transfer;
@@ -136,11 +135,7 @@ impl PatchSource {
 }
 
 /// Imports the patches of a source; of a folder with a folder for each release, those of every configured release.
-pub fn import(
-    ws: &Workspace,
-    request: &ImportRequest,
-    progress: &dyn Progress,
-) -> Result<Vec<Imported>> {
+pub fn import(ws: &Workspace, request: &ImportRequest) -> Result<Vec<Imported>> {
     let folders = match (&request.range, &request.release) {
         (None, None) => files::folders_of_releases(ws, Path::new(&request.source))?,
         _ => Vec::new(),
@@ -160,10 +155,10 @@ pub fn import(
         wanted.push((request.release.clone(), None));
     }
     for (version, place) in wanted {
-        let release = upstream::ensure(ws, version.as_deref(), progress)?;
+        let release = upstream::ensure(ws, version.as_deref())?;
         let mut source = match &place {
             Some(place) => files::read(place)?,
-            None => read(ws, request, progress)?,
+            None => read(ws, request)?,
         };
         if results.is_empty() {
             source.notes.extend(beside.iter().cloned());
@@ -199,11 +194,11 @@ pub fn import(
     Ok(results)
 }
 
-fn read(ws: &Workspace, request: &ImportRequest, progress: &dyn Progress) -> Result<PatchSource> {
+fn read(ws: &Workspace, request: &ImportRequest) -> Result<PatchSource> {
     let path = Path::new(&request.source);
     if let Some(range) = &request.range {
         let objects = Objects::open(&ws.object_store())?;
-        return range::read(ws, &objects, &request.source, range, progress);
+        return range::read(ws, &objects, &request.source, range);
     }
     let metadata = std::fs::metadata(path).map_err(|error| {
         Error::input_unreadable(format!("cannot read {}: {error}", path.display())).hint(

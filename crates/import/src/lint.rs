@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Kind, Result};
-use perfquilt_model::progress::Progress;
 use perfquilt_model::warning::Warning;
 use perfquilt_series::series::diff::same_changes;
 use perfquilt_series::series::rewritten;
@@ -42,7 +41,7 @@ pub struct LintReport {
 /// # Errors
 /// [`Kind::Usage`] when the configuration is wrong, [`Kind::Internal`] when the object store is
 /// damaged. Faults of the series are findings, not errors.
-pub fn lint(ws: &Workspace, progress: &dyn Progress) -> Result<LintReport> {
+pub fn lint(ws: &Workspace) -> Result<LintReport> {
     let survey = match survey(ws, None) {
         Ok(survey) => survey,
         Err(error) if error.kind() == Kind::Series => {
@@ -81,7 +80,7 @@ pub fn lint(ws: &Workspace, progress: &dyn Progress) -> Result<LintReport> {
     } else if sound {
         applied = true;
         // After other faults, this would only report consequential errors.
-        let release = upstream::ensure(ws, None, progress)?;
+        let release = upstream::ensure(ws, None)?;
         match stack::apply(ws, &release, &series) {
             Ok(stack) => {
                 warnings.extend(twin_places(ws, &series, &stack)?);
@@ -125,14 +124,14 @@ fn imported(ws: &Workspace) -> Result<bool> {
 }
 
 /// Returns the current release, which must be imported: only then it shows what `what` does.
-fn imported_release(ws: &Workspace, what: &str, progress: &dyn Progress) -> Result<Release> {
+fn imported_release(ws: &Workspace, what: &str) -> Result<Release> {
     if !imported(ws)? {
         return Err(Error::release_missing(format!(
             "the release is not imported, so lint cannot check what {what} do"
         ))
         .hint("`perfquilt upstream fetch` imports it"));
     }
-    upstream::ensure(ws, None, progress)
+    upstream::ensure(ws, None)
 }
 
 /// Reports hunks that apply at another line than their own although the file has their lines several times.

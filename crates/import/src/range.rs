@@ -7,7 +7,7 @@ use super::{MAX_BYTES, PatchSource, SourcePatch};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::counted::counted;
 use perfquilt_model::error::{Error, Result};
-use perfquilt_model::progress::Progress;
+use perfquilt_model::progress;
 use perfquilt_series::series::SeriesEntry;
 use perfquilt_series::series::message::{Message, new_header};
 use perfquilt_series::series::write::name_for;
@@ -25,7 +25,6 @@ pub(super) fn read(
     objects: &Objects,
     source: &str,
     range: &str,
-    progress: &dyn Progress,
 ) -> Result<PatchSource> {
     let (from, to) = range
         .split_once("..")
@@ -35,7 +34,7 @@ pub(super) fn read(
                 .hint("name the release's commit and the fork's: v1.0..my-branch")
         })?;
     let to = if to.is_empty() { "HEAD" } else { to };
-    let step = progress.begin(&format!("fetching {range} from {source}"), None);
+    let step = progress::begin(&format!("fetching {range} from {source}"), None);
     let _lock = objects.lock_import()?;
     let base = fetch(ws, objects, source, (from, "refs/imported/base"), &[])?;
     let tip = fetch(ws, objects, source, (to, "refs/imported/tip"), &[])?;

@@ -36,7 +36,7 @@ use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::failure::Failure;
 use perfquilt_model::observation::{ExperimentHeader, PointBuild};
 use perfquilt_model::point::Point;
-use perfquilt_model::progress::Progress;
+use perfquilt_model::progress;
 use perfquilt_rebase::PointTrees;
 use perfquilt_series::series::Series;
 use perfquilt_series::stack::{self, Stack, Worktree};
@@ -67,19 +67,14 @@ pub struct Prepared {
 }
 
 /// Fetches and imports the release if necessary, and applies the series to it.
-pub fn prepare(ws: &Workspace, release: Option<&str>, progress: &dyn Progress) -> Result<Prepared> {
-    prepare_with(ws, release, ws.config.series.fuzz, progress)
+pub fn prepare(ws: &Workspace, release: Option<&str>) -> Result<Prepared> {
+    prepare_with(ws, release, ws.config.series.fuzz)
 }
 
 /// Prepares a release like [`prepare`]; a hunk may ignore `fuzz` lines of context.
-pub fn prepare_with(
-    ws: &Workspace,
-    release: Option<&str>,
-    fuzz: usize,
-    progress: &dyn Progress,
-) -> Result<Prepared> {
+pub fn prepare_with(ws: &Workspace, release: Option<&str>, fuzz: usize) -> Result<Prepared> {
     let series = Series::load_for(ws, release)?;
-    let release = upstream::ensure(ws, release, progress)?;
+    let release = upstream::ensure(ws, release)?;
     let stack = stack::apply_with(ws, &release, &series, fuzz)
         .map_err(|error| of_another_release(ws, &release, error))?;
     Ok(Prepared {
@@ -127,8 +122,8 @@ impl SourceTree for StoredTrees {
         Ok(paths.map(|paths| paths.into_iter().map(text).collect()))
     }
 
-    fn move_to(&self, tree: &str, dir: &Path, progress: &dyn Progress) -> Result<()> {
-        Worktree::open(&self.store, dir)?.move_to(tree, progress)?;
+    fn move_to(&self, tree: &str, dir: &Path) -> Result<()> {
+        Worktree::open(&self.store, dir)?.move_to(tree)?;
         Ok(())
     }
 }
@@ -151,10 +146,9 @@ pub fn build_points(
     prepared: &Prepared,
     (recipe, on): (&str, Option<&str>),
     points: &[Point],
-    progress: &dyn Progress,
 ) -> Result<Vec<BuiltPoint>> {
     let builder = builder(ws, recipe, prepared)?;
-    let (items, absent) = build_items(prepared, points, progress)?;
+    let (items, absent) = build_items(prepared, points)?;
     let absent = absent.into_iter().map(|(point, error)| BuiltPoint {
         point,
         label: point.to_string(),
@@ -167,7 +161,6 @@ pub fn build_points(
         builder: &builder,
         recipe,
         base: build_item(prepared, Point::BASE)?,
-        progress,
     };
     for (item, built) in items.iter().zip(points_builder.build(&items)?) {
         let point = item.point;
@@ -175,9 +168,9 @@ pub fn build_points(
             Err(error) if matches!(error.kind(), Kind::Interrupted | Kind::Usage) => {
                 return Err(error.clone());
             }
-            Err(error) => progress.warn(error.warning(format!("point {point} failed"))),
+            Err(error) => progress::warn(error.warning(format!("point {point} failed"))),
             Ok(built) if built.cached => {
-                progress.note(&format!("point {point}: {} is in the cache", item.label));
+                progress::note(&format!("point {point}: {} is in the cache", item.label));
             }
             Ok(_) => {}
         }
@@ -202,14 +195,13 @@ pub fn is_separate(point: Point) -> bool {
 fn build_items(
     prepared: &Prepared,
     points: &[Point],
-    progress: &dyn Progress,
 ) -> Result<(Vec<BuildItem>, BTreeMap<Point, Error>)> {
     let mut items = Vec::new();
     let mut absent = BTreeMap::new();
     for &point in points {
         match build_item(prepared, point) {
             Err(error) if is_separate(point) && error.kind() == Kind::Series => {
-                progress.note(&error.to_string());
+                progress::note(&error.to_string());
                 absent.insert(point, error);
             }
             item => items.push(item?),
@@ -299,8 +291,6 @@ pub struct RunJob<'a> {
     pub preset: &'a Preset,
     /// The points and effects.
     pub wanted: &'a RunRequest,
-    /// Receives the progress.
-    pub progress: &'a dyn Progress,
 }
 
 impl RunJob<'_> {
@@ -311,12 +301,12 @@ impl RunJob<'_> {
     /// long as the bare release can.
     pub fn run(&self, release: Option<&str>) -> Result<MeasuredRun> {
         let (ws, preset) = (self.ws, self.preset);
-        let prepared = prepare(ws, release, self.progress)?;
+        let prepared = prepare(ws, release)?;
         let points = self.wanted.points(&prepared)?;
         // A fault of the server's section should not wait until everything is built.
         server::adapter(ws)?;
         let how = (preset.recipe.as_str(), preset.on.as_deref());
-        let built = build_points(ws, &prepared, how, &points, self.progress)?;
+        let built = build_points(ws, &prepared, how, &points)?;
         let tests = if preset.test {
             self.test(&prepared, &built)?
         } else {
@@ -330,7 +320,7 @@ impl RunJob<'_> {
     /// Returns the forecast of [`RunJob::run`]. Applies the series, and builds and measures nothing.
     pub fn foresee(&self, release: Option<&str>) -> Result<RunForecast> {
         let (ws, preset, wanted) = (self.ws, self.preset, self.wanted);
-        let prepared = prepare(ws, release, self.progress)?;
+        let prepared = prepare(ws, release)?;
         let builder = builder(ws, &preset.recipe, &prepared)?;
         let mut points = Vec::new();
         let mut unbuilt = Vec::new();
@@ -388,7 +378,7 @@ impl RunJob<'_> {
             return Ok(TestFailures::default());
         }
         let recipe = &self.preset.recipe;
-        match test_points(self.ws, prepared, recipe, &points, self.progress) {
+        match test_points(self.ws, prepared, recipe, &points) {
             Ok(tested) => Ok(TestFailures {
                 new: new_failures(&tested),
                 lacking: tested
@@ -399,7 +389,7 @@ impl RunJob<'_> {
             Err(error) if matches!(error.kind(), Kind::Interrupted | Kind::Usage) => Err(error),
             Err(error) => {
                 let words = "the server's own tests did not run";
-                self.progress.warn(error.warning(words));
+                progress::warn(error.warning(words));
                 Ok(TestFailures {
                     lacking: vec![(None, error)],
                     new: None,
@@ -468,7 +458,7 @@ impl RunJob<'_> {
             time_unexecuted: self.wanted.time_unexecuted,
             budget: self.wanted.budget,
         };
-        let measured = experiment::run(ws, self.preset, &request, header, &store, self.progress);
+        let measured = experiment::run(ws, self.preset, &request, header, &store);
         let (experiment, failed, stopped) = match measured {
             Ok(outcome) => (outcome.id, outcome.failed, None),
             Err(error) => match store.current() {

@@ -1,4 +1,8 @@
-//! Progress reporting. The library never prints; the command line passes in a [`Progress`].
+//! Progress reporting. The library never prints: whoever runs it names a [`Progress`] once for the whole process, as with
+//! `log` and `tracing`, and [`note`], [`warn`], [`interim`] and [`begin`] reach it from everywhere.
+
+use std::cell::RefCell;
+use std::sync::{Arc, OnceLock};
 
 use crate::warning::Warning;
 
@@ -34,7 +38,63 @@ pub trait Step: Send {
     fn finish(self: Box<Self>, summary: &str);
 }
 
-/// Ignores all reports: for tests and quiet use.
+/// The receiver of the process.
+static RECEIVER: OnceLock<Arc<dyn Progress>> = OnceLock::new();
+
+thread_local! {
+    /// The receiver of this thread, in place of the process's.
+    static OWN: RefCell<Option<Arc<dyn Progress>>> = const { RefCell::new(None) };
+}
+
+/// Sends the reports of all threads to `receiver`. The first call counts; before it, nobody receives them.
+pub fn report_to(receiver: Arc<dyn Progress>) {
+    let _ = RECEIVER.set(receiver);
+}
+
+/// Runs `work`, whose reports on this thread go to `receiver` alone.
+pub fn reporting_to<T>(receiver: Arc<dyn Progress>, work: impl FnOnce() -> T) -> T {
+    struct Restore(Option<Arc<dyn Progress>>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            OWN.set(self.0.take());
+        }
+    }
+    let _restore = Restore(OWN.replace(Some(receiver)));
+    work()
+}
+
+/// Runs `work` without its reports on this thread.
+pub fn silently<T>(work: impl FnOnce() -> T) -> T {
+    reporting_to(Arc::new(Silent), work)
+}
+
+fn receiver() -> Arc<dyn Progress> {
+    let own = OWN.with_borrow(Clone::clone);
+    own.or_else(|| RECEIVER.get().cloned())
+        .unwrap_or_else(|| Arc::new(Silent))
+}
+
+/// Starts a step, as [`Progress::begin`] does.
+pub fn begin(name: &str, total: Option<u64>) -> Box<dyn Step> {
+    receiver().begin(name, total)
+}
+
+/// Reports a line worth keeping.
+pub fn note(line: &str) {
+    receiver().note(line);
+}
+
+/// Reports a line that the next one replaces.
+pub fn interim(line: &str) {
+    receiver().interim(line);
+}
+
+/// Reports a problem that does not stop the work.
+pub fn warn(warning: Warning) {
+    receiver().warn(warning);
+}
+
+/// Ignores all reports.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Silent;
 

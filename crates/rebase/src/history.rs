@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use super::evidence::claimed_commits;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::Result;
-use perfquilt_model::progress::Progress;
 use perfquilt_series::series::Patch;
 use perfquilt_series::series::path::shown;
 use perfquilt_series::upstream::{self, Release};
@@ -22,15 +21,10 @@ pub struct History {
 
 impl History {
     /// Returns the history between two releases, and fetches it if their repository provides it.
-    pub fn between(
-        ws: &Workspace,
-        from: &Release,
-        to: &Release,
-        progress: &dyn Progress,
-    ) -> Result<History> {
+    pub fn between(ws: &Workspace, from: &Release, to: &Release) -> Result<History> {
         Ok(History {
             store: ws.object_store(),
-            ends: upstream::history(ws, &from.version, &to.version, progress)?,
+            ends: upstream::history(ws, &from.version, &to.version)?,
         })
     }
 

@@ -48,7 +48,7 @@ pub use points::PointTrees;
 
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
-use perfquilt_model::progress::{Progress, Silent};
+use perfquilt_model::progress;
 use perfquilt_series::series::Series;
 use perfquilt_series::upstream::{self, Objects, Release};
 use perfquilt_system::process::quoted;
@@ -102,11 +102,7 @@ pub struct PatchStep {
 }
 
 /// Moves the series in the object store and reports on it.
-pub fn rebase(
-    ws: &Workspace,
-    request: &RebaseRequest,
-    progress: &dyn Progress,
-) -> Result<RebasedSeries> {
+pub fn rebase(ws: &Workspace, request: &RebaseRequest) -> Result<RebasedSeries> {
     let source = ws.config.release(request.from.as_deref())?;
     let target = ws.config.release(Some(&request.to))?;
     if source.version == target.version {
@@ -129,10 +125,10 @@ pub fn rebase(
         return Err(Error::series_empty("the series has no patches")
             .hint("`perfquilt rebase` moves a series from one release to another"));
     }
-    let from = upstream::ensure(ws, Some(&source.version), progress)?;
-    let to = upstream::ensure(ws, Some(&target.version), progress)?;
+    let from = upstream::ensure(ws, Some(&source.version))?;
+    let to = upstream::ensure(ws, Some(&target.version))?;
     let objects = Objects::open(&ws.object_store())?;
-    let (patches, steps) = moved(ws, &objects, (&from, &to), &series, true, progress)?;
+    let (patches, steps) = moved(ws, &objects, (&from, &to), &series, true)?;
     let mut notes = Vec::new();
     let files = ws.config.series_of(Some(&source.version))?;
     let own = ws.config.series_of(Some(&target.version))?.patches;
@@ -193,7 +189,8 @@ fn report_of(from: &Release, to: &Release, patches: Vec<PatchReport>) -> Report 
 /// [`Kind::Series`](perfquilt_model::error::Kind::Series) when a patch needs a decision; otherwise the errors of [`rebase`].
 pub fn tree_on(ws: &Workspace, from: &Release, to: &Release, series: &Series) -> Result<String> {
     let objects = Objects::open(&ws.object_store())?;
-    let (patches, steps) = moved(ws, &objects, (from, to), series, false, &Silent)?;
+    let moved = || moved(ws, &objects, (from, to), series, false);
+    let (patches, steps) = progress::silently(moved)?;
     let held = patches
         .iter()
         .find(|patch| patch.status.needs_decision() || patch.status == Status::Untested);

@@ -3,7 +3,6 @@
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::Result;
 use perfquilt_model::matrix::{Matrix, MatrixCell, MatrixRow, PatchState};
-use perfquilt_model::progress::Progress;
 use perfquilt_model::rebase::{PatchReport, Status};
 use perfquilt_series::series::diff::same_lines;
 use perfquilt_series::series::{Patch, Series};
@@ -24,7 +23,7 @@ struct ReleaseLine {
 /// Compares the series of all releases with that of the current one. Where a release shares that series, or its own lacks a
 /// patch, the patch is moved there as [`rebase`] does. Uses no network: of a release that is not fetched, the state of such a
 /// patch is unknown.
-pub fn matrix(ws: &Workspace, progress: &dyn Progress) -> Result<Matrix> {
+pub fn matrix(ws: &Workspace) -> Result<Matrix> {
     let main = Series::load(ws)?;
     let lines = release_lines(ws)?;
     let mut patches: Vec<&Patch> = main.patches().iter().collect();
@@ -57,7 +56,7 @@ pub fn matrix(ws: &Workspace, progress: &dyn Progress) -> Result<Matrix> {
         let asks = place > 0 && (lacks || shares && !main.patches().is_empty());
         let moved = if asks && unfetched.is_none() {
             let to = line.version.clone();
-            rebase(ws, &RebaseRequest { to, from: None }, progress)?
+            rebase(ws, &RebaseRequest { to, from: None })?
                 .report
                 .patches
         } else {

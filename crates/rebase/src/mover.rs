@@ -16,7 +16,7 @@ use super::{decision, evidence, history, range_diff, resolve};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::counted::counted;
 use perfquilt_model::error::{Error, Kind, Result};
-use perfquilt_model::progress::Progress;
+use perfquilt_model::progress;
 use perfquilt_series::series::path::shown;
 use perfquilt_series::series::{Patch, Presence, Series};
 use perfquilt_series::stack::format::{changed_paths, diff};
@@ -143,7 +143,6 @@ struct HeldPatch {
 pub(super) struct Mover<'a> {
     objects: &'a Objects,
     ws: &'a Workspace,
-    progress: &'a dyn Progress,
     from: &'a Release,
     to: &'a Release,
     series: &'a Series,
@@ -185,15 +184,14 @@ pub(super) fn moved(
     (from, to): (&Release, &Release),
     series: &Series,
     has_history: bool,
-    progress: &dyn Progress,
 ) -> Result<(Vec<PatchReport>, Vec<PatchStep>)> {
     let patches = series.patches();
     let mut distrusted = BTreeSet::new();
     loop {
-        let mut mover = Mover::new(ws, objects, (from, to), series, progress)?;
+        let mut mover = Mover::new(ws, objects, (from, to), series)?;
         mover.history = (!has_history).then(history::History::default);
         mover.distrusted.clone_from(&distrusted);
-        let step = progress.begin(
+        let step = progress::begin(
             &format!("moving {} to {}", from.name, to.name),
             Some(patches.len() as u64),
         );
@@ -216,12 +214,10 @@ impl<'a> Mover<'a> {
         objects: &'a Objects,
         (from, to): (&'a Release, &'a Release),
         series: &'a Series,
-        progress: &'a dyn Progress,
     ) -> Result<Self> {
         Ok(Mover {
             objects,
             ws,
-            progress,
             from,
             to,
             series,
@@ -574,7 +570,7 @@ impl<'a> Mover<'a> {
     /// release's lines say whether it still has it.
     fn hint(&mut self, moved: &MovedPatch<'_>) -> Result<Option<(EvidenceLevel, String)>> {
         if self.history.is_none() {
-            let history = history::History::between(self.ws, self.from, self.to, self.progress)?;
+            let history = history::History::between(self.ws, self.from, self.to)?;
             self.history = Some(history);
         }
         let Some(history) = &self.history else {

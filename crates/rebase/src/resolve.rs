@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::{RebasedSeries, Status};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
-use perfquilt_model::progress::Progress;
+use perfquilt_model::progress;
 use perfquilt_series::series::Patch;
 use perfquilt_series::series::path::shown;
 use perfquilt_series::stack::format::changed_paths;
@@ -103,12 +103,7 @@ fn unmerged(git: &Git) -> Result<Vec<String>> {
 
 /// Opens a patch's conflict in a worktree in git's usual form: markers in the files, three versions in the index
 /// and `CHERRY_PICK_HEAD`, so that `git mergetool` and similar tools work.
-pub fn open(
-    ws: &Workspace,
-    rebased: &RebasedSeries,
-    which: &str,
-    progress: &dyn Progress,
-) -> Result<OpenConflict> {
+pub fn open(ws: &Workspace, rebased: &RebasedSeries, which: &str) -> Result<OpenConflict> {
     let index = rebased.series.find(which)?;
     let (report, step) = (&rebased.report.patches[index], &rebased.steps[index]);
     let patch = &rebased.series.patches()[index];
@@ -162,7 +157,7 @@ pub fn open(
     ])?;
     // Removes remains of a killed command: a conflict is only open once its state file is written.
     close(ws)?;
-    let waiting = progress.begin("checking out the release with the earlier patches", None);
+    let waiting = progress::begin("checking out the release with the earlier patches", None);
     let added = Git::bare(objects.path())
         .command(&["worktree", "add", "--quiet", "--detach"])
         .args(["--force", "--force"])

@@ -7,7 +7,7 @@ use super::mover::moved;
 use super::{PatchStep, RebasedSeries, named_paths};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::Result;
-use perfquilt_model::progress::Silent;
+use perfquilt_model::progress;
 use perfquilt_model::rebase::{PatchReport, Status};
 use perfquilt_series::series::Series;
 use perfquilt_series::series::path::shown;
@@ -62,14 +62,7 @@ impl<'a> FollowedSeries<'a> {
 
     fn moved_to(&self, to: &Release) -> Result<(Vec<PatchReport>, Vec<PatchStep>)> {
         let objects = Objects::open(&self.ws.object_store())?;
-        moved(
-            self.ws,
-            &objects,
-            (self.from, to),
-            self.series,
-            false,
-            &Silent,
-        )
+        progress::silently(|| moved(self.ws, &objects, (self.from, to), self.series, false))
     }
 
     /// Returns how each patch fits `to`, with the evidence.

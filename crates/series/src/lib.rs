@@ -6,7 +6,6 @@
 //!
 //! ```
 //! use perfquilt_config::workspace::Workspace;
-//! use perfquilt_model::progress::Silent;
 //! use perfquilt_series::series::Series;
 //! use perfquilt_series::{stack, upstream};
 //!
@@ -28,7 +27,7 @@
 //! );
 //!
 //! let workspace = Workspace::open_with_cache(folder.path(), folder.path().join("cache"))?;
-//! let release = upstream::ensure(&workspace, None, &Silent)?;
+//! let release = upstream::ensure(&workspace, None)?;
 //! let stack = stack::apply(&workspace, &release, &Series::load(&workspace)?)?;
 //! assert_eq!(stack.steps[0].title, "work: fewer rounds");
 //! assert_ne!(stack.steps[0].tree, release.tree);

@@ -13,7 +13,7 @@ use perfquilt_config::Workload;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::profile::CostTable;
-use perfquilt_model::progress::Progress;
+use perfquilt_model::progress;
 use perfquilt_system::process::check_interrupted;
 
 /// Target seconds of a run under valgrind without counting; counting makes it about ten times as long.
@@ -102,7 +102,6 @@ pub fn measure(
     request: &ProfileRequest<'_>,
     [before, after]: [ProfiledServer<'_>; 2],
     make: Option<&MakeServer<'_>>,
-    progress: &dyn Progress,
 ) -> Result<CostTables> {
     let &ProfileRequest {
         workload,
@@ -115,12 +114,12 @@ pub fn measure(
         Counter::callgrind()?;
     }
     let sides = [
-        Side::new(ws, workload, source, before, progress)?.made_by(make, 0),
-        Side::new(ws, workload, source, after, progress)?.made_by(make, 1),
+        Side::new(ws, workload, source, before)?.made_by(make, 0),
+        Side::new(ws, workload, source, after)?.made_by(make, 1),
     ];
-    let turns = Turns::new(ws, &sides[0].scratch, progress);
+    let turns = Turns::new(ws, &sides[0].scratch);
     let cpus = allowed_cpus();
-    let step = progress.begin("profile", Some(u64::from(runs)));
+    let step = progress::begin("profile", Some(u64::from(runs)));
     let transactions = match transactions {
         Some(transactions) => transactions.max(1),
         None => {
@@ -241,12 +240,10 @@ impl<'a> Side<'a> {
         workload: &'a Workload,
         source: CostSource,
         server: ProfiledServer<'a>,
-        progress: &dyn Progress,
     ) -> Result<Self> {
         let adapter = server::adapter(ws)?;
         let clients = Clients::new(ws, server.release, &[workload])?;
-        let template =
-            clients.template(ws, adapter.as_ref(), &[workload], server.data, progress)?;
+        let template = clients.template(ws, adapter.as_ref(), &[workload], server.data)?;
         let space = ServerSpace {
             servers: SERVERS,
             bytes: server::size_of_tree(&template)?,

@@ -15,7 +15,6 @@ use super::start_failure::start_timeout;
 use super::{AdapterKind, AdapterSetup, ClientThreads, Launch, ServerAdapter, copy_tree};
 use perfquilt_config::{Section, Server, expand, expand_word};
 use perfquilt_model::error::{Error, Kind, Result};
-use perfquilt_model::progress::Progress;
 use perfquilt_system::files::{read_text, write_file};
 use perfquilt_system::process::Command;
 
@@ -210,7 +209,7 @@ impl ServerAdapter for CommandAdapter {
         words.cloned().collect()
     }
 
-    fn prepare(&self, _server: &Path, data: &Path, _progress: &dyn Progress) -> Result<()> {
+    fn prepare(&self, _server: &Path, data: &Path) -> Result<()> {
         std::fs::create_dir_all(data).map_err(|e| Error::io("create", data, &e))
     }
 

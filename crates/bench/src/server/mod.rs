@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Config, Server};
 use perfquilt_model::error::{Error, Result};
-use perfquilt_model::progress::{Progress, Silent};
+use perfquilt_model::progress;
 use perfquilt_system::digest;
 use sha2::{Digest, Sha256};
 
@@ -122,7 +122,7 @@ pub trait ServerAdapter: Send + Sync {
     }
 
     /// Fills the empty folder `data` with the files that the server needs before its first start.
-    fn prepare(&self, server: &Path, data: &Path, progress: &dyn Progress) -> Result<()>;
+    fn prepare(&self, server: &Path, data: &Path) -> Result<()>;
 
     /// Starts the server and returns once it accepts connections.
     ///
@@ -153,7 +153,7 @@ fn provide_data(adapter: &dyn ServerAdapter, launch: &Launch<'_>) -> Result<Path
     match launch.template {
         Some(template) => copy_tree(template, &data)?,
         None if data.exists() => {}
-        None => adapter.prepare(launch.server, &data, &Silent)?,
+        None => progress::silently(|| adapter.prepare(launch.server, &data))?,
     }
     Ok(data)
 }

@@ -99,7 +99,6 @@ mod tests {
     use super::super::ServerAdapter;
     use super::super::tests::innodb_adapter;
     use super::*;
-    use perfquilt_model::progress::Silent;
     use std::os::unix::fs::PermissionsExt;
 
     /// A folder laid out as a built server, whose program writes its arguments to `args` in the folder of the data.
@@ -127,7 +126,7 @@ mod tests {
         let server = server("mysqld");
         let data = server.path().join("data");
         adapter(server.path())
-            .prepare(server.path(), &data, &Silent)
+            .prepare(server.path(), &data)
             .unwrap();
         let found = std::fs::read_to_string(server.path().join("bin/mysqld.found")).unwrap();
         assert_eq!(found, "");
@@ -145,7 +144,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let data = folder.path().join("data");
         let error = adapter(folder.path())
-            .prepare(folder.path(), &data, &Silent)
+            .prepare(folder.path(), &data)
             .unwrap_err();
         assert!(
             error.message().contains("share/english/errmsg.sys"),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::{Launch, Running, ServerAdapter, copy};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
-use perfquilt_model::progress::Progress;
+use perfquilt_model::progress;
 use perfquilt_system::caches;
 use perfquilt_system::files::if_there;
 use perfquilt_system::locks;
@@ -23,16 +23,8 @@ pub fn prepare_template(
     server: &Path,
     key: &str,
     fill: &dyn Fn(&mut Running) -> Result<()>,
-    progress: &dyn Progress,
 ) -> Result<PathBuf> {
-    prepare_in(
-        &ws.cache().join("data"),
-        adapter,
-        server,
-        key,
-        fill,
-        progress,
-    )
+    prepare_in(&ws.cache().join("data"), adapter, server, key, fill)
 }
 
 pub(super) fn prepare_in(
@@ -41,7 +33,6 @@ pub(super) fn prepare_in(
     server: &Path,
     key: &str,
     fill: &dyn Fn(&mut Running) -> Result<()>,
-    progress: &dyn Progress,
 ) -> Result<PathBuf> {
     let published = parent.join(key);
     let lock_path = parent.join(format!("{key}.lock"));
@@ -52,12 +43,12 @@ pub(super) fn prepare_in(
         if let Some(_turn) = locks::try_now(&lock_path)? {
             // Another process may have published it in between.
             if !published.is_dir() {
-                make(parent, adapter, server, key, fill, progress)?;
+                make(parent, adapter, server, key, fill)?;
             }
             continue;
         }
         if !noted {
-            progress.note("waiting: another perfquilt fills the same data");
+            progress::note("waiting: another perfquilt fills the same data");
             noted = true;
         }
         // Wait for the data, not for the lock: after publishing, users of the data share the lock for as long as
@@ -75,13 +66,12 @@ fn make(
     server: &Path,
     key: &str,
     fill: &dyn Fn(&mut Running) -> Result<()>,
-    progress: &dyn Progress,
 ) -> Result<()> {
     let published = parent.join(key);
     let staging = Staging::new(parent.join(format!("{key}.tmp")))?;
     let data = staging.0.join("data");
-    adapter.prepare(server, &data, progress)?;
-    let step = progress.begin("fill the data", None);
+    adapter.prepare(server, &data)?;
+    let step = progress::begin("fill the data", None);
     let mut launch = Launch::new("the data set", server, &staging.0);
     launch.filling = true;
     let mut running = adapter.start(&launch)?;

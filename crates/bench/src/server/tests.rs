@@ -1,7 +1,7 @@
 //! Tests of starting and stopping servers, with small scripts as servers.
 
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use super::command::CommandAdapter;
@@ -10,7 +10,7 @@ use super::*;
 use crate::inputs::Inputs;
 use perfquilt_config::Section;
 use perfquilt_model::error::Kind;
-use perfquilt_model::progress::{Silent, Step};
+use perfquilt_model::progress::{Progress, Silent, Step, reporting_to};
 use perfquilt_system::locks;
 use perfquilt_system::process::Command;
 use perfquilt_testkit::eventually;
@@ -533,7 +533,7 @@ fn a_template_is_filled_once_and_every_start_gets_a_copy() {
         std::fs::write(running.dir().join("data/rows"), "1 2 3").unwrap();
         Ok(())
     };
-    let make = || template::prepare_in(&parent, &adapter, world.base.path(), "key", &fill, &Silent);
+    let make = || template::prepare_in(&parent, &adapter, world.base.path(), "key", &fill);
     let template = make().unwrap();
     assert_eq!(make().unwrap(), template);
     assert_eq!(fills.get(), 1);
@@ -585,7 +585,8 @@ fn waiting_for_a_template_does_not_wait_for_its_users() {
         let told = Noted(told);
         let fill = |_: &mut Running| -> Result<()> { Err(Error::server_failed("filled twice")) };
         let base = world.base.path();
-        let made = template::prepare_in(&parent, &adapter, base, "key", &fill, &told);
+        let make = || template::prepare_in(&parent, &adapter, base, "key", &fill);
+        let made = reporting_to(Arc::new(told), make);
         sender.send(made).unwrap();
     };
     std::thread::scope(|scope| {
@@ -614,7 +615,7 @@ fn a_failed_or_killed_filling_leaves_no_template() {
     std::fs::create_dir_all(parent.join("key.tmp/data")).unwrap();
     std::fs::write(parent.join("key.tmp/data/half"), "").unwrap();
     let make = |fill: &dyn Fn(&mut Running) -> Result<()>| {
-        template::prepare_in(&parent, &adapter, world.base.path(), "key", fill, &Silent)
+        template::prepare_in(&parent, &adapter, world.base.path(), "key", fill)
     };
     let error = make(&|_| Err(Error::server_space("no room"))).unwrap_err();
     assert_eq!(error.message(), "no room");
@@ -709,7 +710,7 @@ fn mariadb_is_bootstrapped_by_the_built_results_own_tables() {
     let server = fake_mariadb(world.base.path(), r#"echo "$@" > args; cat > input"#);
     let adapter = mariadb(&world);
     let data = world.base.path().join("data");
-    adapter.prepare(&server, &data, &Silent).unwrap();
+    adapter.prepare(&server, &data).unwrap();
     let input = std::fs::read_to_string(data.join("input")).unwrap();
     let lines: Vec<&str> = input.lines().filter(|line| !line.is_empty()).collect();
     assert_eq!(
@@ -728,7 +729,7 @@ fn a_bootstrap_with_errors_fails_whatever_its_exit_code() {
     let server = fake_mariadb(world.base.path(), script);
     let adapter = mariadb(&world);
     let error = adapter
-        .prepare(&server, &world.base.path().join("data"), &Silent)
+        .prepare(&server, &world.base.path().join("data"))
         .unwrap_err();
     assert_eq!(error.kind(), Kind::Bench);
     assert_eq!(

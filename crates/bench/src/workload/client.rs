@@ -153,19 +153,24 @@ pub struct TimedBlock<'a> {
 impl TimedBlock<'_> {
     /// Whether the servers' own counters are read at the begin and at the end of the timed slices.
     pub fn reads_storage(&self) -> bool {
-        self.monitor.is_some_and(HostMonitor::reads_storage)
+        self.monitor
+            .is_some_and(|monitor| monitor.storage.is_some())
     }
 
     /// Returns whether something stood still in the round that began at `begin`: the client then repeats the round, which
     /// says nothing about a server.
     pub fn repeats(&self, begin: Instant) -> bool {
-        let watch = self.monitor.and_then(HostMonitor::standstills);
+        let watch = self
+            .monitor
+            .and_then(|monitor| monitor.standstills.as_ref());
         watch.is_some_and(|watch| watch.repeats(begin))
     }
 
     /// Notes that a client was stopped, if it was.
     pub(super) fn look_at_client(&self, output: &Output) {
-        let watch = self.monitor.and_then(HostMonitor::standstills);
+        let watch = self
+            .monitor
+            .and_then(|monitor| monitor.standstills.as_ref());
         if let Some(watch) = watch.filter(|_| output.was_stopped) {
             watch.client_was_stopped();
         }

@@ -15,7 +15,6 @@ use perfquilt_config::Workload;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::point::Point;
-use perfquilt_model::progress::Progress;
 
 /// Runs clients, with their scripts and the placement of clients and servers on processors.
 #[derive(Debug)]
@@ -156,11 +155,10 @@ impl Clients {
         adapter: &dyn ServerAdapter,
         workloads: &[&Workload],
         (release, server): (&str, &Path),
-        progress: &dyn Progress,
     ) -> Result<PathBuf> {
         let key = self.template_key(ws, release, adapter, workloads)?;
         let fill = |running: &mut Running| self.fill(workloads, running);
-        prepare_template(ws, adapter, server, &key, &fill, progress)
+        prepare_template(ws, adapter, server, &key, &fill)
     }
 
     /// Fills a running server with the data of all `workloads`, each data set once, in a database of

@@ -18,7 +18,7 @@ use crate::server::Running;
 use perfquilt_config::Section;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::point::Point;
-use perfquilt_model::progress::Silent;
+use perfquilt_model::progress;
 use perfquilt_series::upstream;
 use perfquilt_system::process::{Command, find_program};
 
@@ -139,7 +139,8 @@ impl SqlBench {
 
 /// Unpacks the sql-bench of the measured release into `folder`.
 fn unpack_release(setup: &Setup<'_>, folder: &Path) -> Result<()> {
-    let release = upstream::ensure(setup.workspace, Some(setup.release), &Silent)?;
+    let fetched = || upstream::ensure(setup.workspace, Some(setup.release));
+    let release = progress::silently(fetched)?;
     let Some(files) = upstream::files_of(setup.workspace, &release, FOLDER)? else {
         let fault = format!("{} comes without {FOLDER}", release.name);
         return Err(Error::workload(fault)

@@ -15,11 +15,13 @@ use perfquilt_system::process::{process_tree, stat_field};
 pub struct HostMonitor {
     cpus: Vec<usize>,
     pids: Vec<u32>,
-    /// Readers of the servers' own counters, with their places.
-    storage: Option<(StorageReader, Vec<Endpoint>)>,
+    /// The reader of the servers' own counters and their endpoints in the order of the processes; it counts from the next
+    /// [`HostMonitor::restart`] on.
+    pub storage: Option<(StorageReader, Vec<Endpoint>)>,
     groups: ControlGroups,
     start: Mutex<HostState>,
-    standstills: Option<StandstillWatch>,
+    /// Has rounds repeated in which something stood still.
+    pub standstills: Option<StandstillWatch>,
     /// The changes until [`HostMonitor::stop`].
     changes: Mutex<Option<(HostSample, Vec<ServerUsage>)>>,
 }
@@ -96,38 +98,10 @@ impl HostMonitor {
         }
     }
 
-    /// Also has rounds repeated in which something stood still.
-    #[must_use]
-    pub fn with_standstills(self, watch: StandstillWatch) -> HostMonitor {
-        HostMonitor {
-            standstills: Some(watch),
-            ..self
-        }
-    }
-
-    pub(super) fn standstills(&self) -> Option<&StandstillWatch> {
-        self.standstills.as_ref()
-    }
-
     /// Ends watching for standstills.
     pub fn end_standstills(&mut self) -> Standstills {
         let watch = self.standstills.take();
         watch.map(StandstillWatch::end).unwrap_or_default()
-    }
-
-    /// Also reads the servers' own counters, from the next [`HostMonitor::restart`] on; `endpoints` are in the order of
-    /// the processes.
-    #[must_use]
-    pub fn with_storage(self, reader: StorageReader, endpoints: Vec<Endpoint>) -> HostMonitor {
-        HostMonitor {
-            storage: Some((reader, endpoints)),
-            ..self
-        }
-    }
-
-    /// Whether it reads the servers' own counters.
-    pub(super) fn reads_storage(&self) -> bool {
-        self.storage.is_some()
     }
 
     /// Starts again: changes until here do not count.
@@ -486,9 +460,9 @@ mod tests {
             port,
         };
         let own = std::process::id();
-        let monitor = HostMonitor::begin(&[], [own, own]);
-        assert!(!monitor.reads_storage());
-        let monitor = monitor.with_storage(reader, vec![endpoint(Some(1)), endpoint(None)]);
+        let mut monitor = HostMonitor::begin(&[], [own, own]);
+        assert!(monitor.storage.is_none());
+        monitor.storage = Some((reader, vec![endpoint(Some(1)), endpoint(None)]));
         monitor.restart();
         let (_, usage) = monitor.end();
         let counted = StorageCounts {

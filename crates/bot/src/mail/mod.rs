@@ -25,7 +25,7 @@ use perfquilt_forge::{Forge, Repository};
 use perfquilt_import::{commit_mails, read_inbox};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::failure::Failure;
-use perfquilt_model::progress::Progress;
+use perfquilt_model::progress;
 use perfquilt_model::warning::Warning;
 use perfquilt_results::outcome::{self, OutcomePart, RunStart};
 use perfquilt_store::queue::{Job, JobState, NewJob, QueueChange, ReceivedDelivery};
@@ -50,7 +50,7 @@ impl Mailbox {
     }
 
     /// Reads the mails that are new in the inbox.
-    fn read(&self, progress: &dyn Progress) -> Result<()> {
+    fn read(&self) -> Result<()> {
         let days = i64::from(self.settings.days) * DAY;
         let mut position = self.with(|state| state.position.clone());
         let before = position.clone();
@@ -62,7 +62,7 @@ impl Mailbox {
         read_inbox(&self.inbox, &mut position, limits, &mut |place, bytes| {
             let skipped = |why: &str| {
                 let words = format!("the mail {place} is skipped: {why}");
-                progress.warn(Warning::skipped_mail(words));
+                progress::warn(Warning::skipped_mail(words));
             };
             let Some(bytes) = bytes else {
                 skipped("it is larger than 4 MiB; its series waits for a smaller one");
@@ -192,9 +192,9 @@ impl Bot {
     ///
     /// # Errors
     /// [`Kind::Usage`] when the inbox cannot be read; [`Kind::Interrupted`].
-    pub fn read_mail(&self, mailbox: &Mailbox, progress: &dyn Progress) -> Result<bool> {
-        mailbox.read(progress)?;
-        let thread = self.thread(progress)?;
+    pub fn read_mail(&self, mailbox: &Mailbox) -> Result<bool> {
+        mailbox.read()?;
+        let thread = self.thread()?;
         let mut waiting = BTreeSet::new();
         for group in mailbox.new_groups() {
             let taken = thread.take_group(mailbox, &group);
@@ -203,7 +203,7 @@ impl Bot {
                     subject, from, id, ..
                 } = group.first();
                 if !mailbox.with(|state| state.waiting.contains(&group.key)) {
-                    progress.note(&format!(
+                    progress::note(&format!(
                         "{subject} ({from}, <{id}>) waits until one of `senders` replies `perfquilt: measure`"
                     ));
                 }
@@ -229,12 +229,12 @@ impl Bot {
     }
 
     /// Does what [`Bot::read_mail`] does until a signal asks to stop, every `poll_seconds`.
-    pub fn follow_mail(&self, mailbox: &Mailbox, progress: &dyn Progress) -> Result<()> {
+    pub fn follow_mail(&self, mailbox: &Mailbox) -> Result<()> {
         let pause = Duration::from_secs(self.workspace.config.bot.poll_seconds.into());
         while !process::interrupted() {
-            match self.read_mail(mailbox, progress) {
+            match self.read_mail(mailbox) {
                 Err(error) if error.kind() == Kind::Interrupted => break,
-                Err(error) => progress.warn(in_one_line(&error)),
+                Err(error) => progress::warn(in_one_line(&error)),
                 Ok(_) => {}
             }
             if process::sleep(pause).is_err() {
@@ -252,7 +252,7 @@ impl BotThread<'_> {
             Ok(value) => Ok(Some(value)),
             Err(error) if error.kind() == Kind::Interrupted => Err(error),
             Err(error) => {
-                self.progress.warn(in_one_line(&error));
+                progress::warn(in_one_line(&error));
                 Ok(None)
             }
         }
@@ -309,7 +309,7 @@ impl BotThread<'_> {
                     words += &format!(", in place of series {old}");
                 }
             }
-            self.progress.note(&words);
+            progress::note(&words);
             state.series.insert(number, series);
         })?;
         Ok(false)
@@ -393,7 +393,7 @@ impl BotThread<'_> {
         let is_held = |job: &Job| job.job.number == number && job.state == JobState::Held;
         if open.iter().any(is_held) {
             let Some(by) = by else {
-                self.progress.note(&format!(
+                progress::note(&format!(
                     "series {number} changes files that control the build: another one of `senders` has to reply `perfquilt: measure`"
                 ));
                 return Ok(false);

@@ -16,7 +16,7 @@ use crate::{BuildItem, Builder, Line, Log, ProgramRun, SourceTree, WorkTree, run
 use format::{ResultReader, WHOLE};
 use perfquilt_config::{TESTS_PLACEHOLDER, TestFormat, TestSuite, expand, expand_word, read_files};
 use perfquilt_model::error::{Error, Result};
-use perfquilt_model::progress::{Progress, Step};
+use perfquilt_model::progress::{self, Step};
 use perfquilt_model::server_tests::{TestOutcome, TestRecord};
 use perfquilt_system::process::{Command, last_lines};
 use perfquilt_system::{caches, digest, files};
@@ -47,7 +47,7 @@ impl<'a> SuiteRunner<'a> {
     /// Creates a runner of the tests of `builder`'s recipe.
     pub fn new(builder: &'a Builder) -> Result<Self> {
         let Some(suite) = builder.suite() else {
-            let recipe = builder.recipe_name();
+            let recipe = &builder.recipe_name;
             return Err(
                 Error::recipe(format!("recipe `{recipe}` has no tests")).hint(format!(
                     "add a section [recipe.{recipe}.test], which docs/testing.md describes"
@@ -67,7 +67,7 @@ impl<'a> SuiteRunner<'a> {
         let words = words
             .chain(suite.prepare.iter().flatten())
             .chain(suite.env.values());
-        for (name, bytes) in read_files(words.map(String::as_str), builder.config_dir())? {
+        for (name, bytes) in read_files(words.map(String::as_str), &builder.config)? {
             digest::add(&mut hash, name.as_bytes());
             digest::add(&mut hash, &bytes);
         }
@@ -86,7 +86,7 @@ impl<'a> SuiteRunner<'a> {
     /// Returns the results of the git tree `tree` if the cache has them and they count.
     pub fn cached(&self, tree: &str) -> Option<TestRecord> {
         let folder = self.folder(tree);
-        if !self.builder.answers().counts(&folder.to_string_lossy()) {
+        if !self.builder.answers.counts(&folder.to_string_lossy()) {
             return None;
         }
         let path = folder.join(RECORD);
@@ -107,30 +107,29 @@ impl<'a> SuiteRunner<'a> {
         item: &BuildItem,
         expected: Option<u64>,
         source: &dyn SourceTree,
-        progress: &dyn Progress,
     ) -> Result<TestRecord> {
         if let Some(record) = self.cached(&item.tree) {
             return Ok(record);
         }
         let mut log = Log::create(&self.log_path(item, ""))?;
-        let record =
-            self.builder
-                .in_work_tree(item, source, &mut log, progress, &mut |tree, log| {
-                    let step = progress.begin(&format!("testing {}", item.label), expected);
-                    let mut record = TestRecord {
-                        suite: self.digest.clone(),
-                        ..TestRecord::default()
-                    };
-                    self.run_once(tree, None, &mut record, log, (step.as_ref(), expected))
-                        .map_err(|error| self.of_item(item, error, log))?;
-                    let failed = record.failed().count();
-                    step.finish(&format!(
-                        "tested {}: {} tests, {failed} failed",
-                        item.label,
-                        record.tests.len()
-                    ));
-                    Ok(record)
-                })?;
+        let record = self
+            .builder
+            .in_work_tree(item, source, &mut log, &mut |tree, log| {
+                let step = progress::begin(&format!("testing {}", item.label), expected);
+                let mut record = TestRecord {
+                    suite: self.digest.clone(),
+                    ..TestRecord::default()
+                };
+                self.run_once(tree, None, &mut record, log, (step.as_ref(), expected))
+                    .map_err(|error| self.of_item(item, error, log))?;
+                let failed = record.failed().count();
+                step.finish(&format!(
+                    "tested {}: {} tests, {failed} failed",
+                    item.label,
+                    record.tests.len()
+                ));
+                Ok(record)
+            })?;
         self.keep(&item.tree, &record)?;
         Ok(record)
     }
@@ -143,7 +142,6 @@ impl<'a> SuiteRunner<'a> {
         (names, runs): (&[String], u32),
         record: &mut TestRecord,
         source: &dyn SourceTree,
-        progress: &dyn Progress,
     ) -> Result<()> {
         let has = |record: &TestRecord, name: &String| {
             record
@@ -156,9 +154,9 @@ impl<'a> SuiteRunner<'a> {
         }
         let mut log = Log::create(&self.log_path(item, "-repeated"))?;
         self.builder
-            .in_work_tree(item, source, &mut log, progress, &mut |tree, log| {
+            .in_work_tree(item, source, &mut log, &mut |tree, log| {
                 let label = format!("repeating {} tests of {}", names.len(), item.label);
-                let step = progress.begin(&label, None);
+                let step = progress::begin(&label, None);
                 // A test that is skipped this time would never have all its runs.
                 for _ in 0..runs {
                     let open: Vec<String> = names
@@ -303,7 +301,7 @@ impl<'a> SuiteRunner<'a> {
             digest::add(&mut hash, part.as_bytes());
         }
         let key = &hex::encode(hash.finalize())[..40];
-        self.builder.cache_dir().join("tests").join(key)
+        self.builder.cache_dir.join("tests").join(key)
     }
 
     fn keep(&self, tree: &str, record: &TestRecord) -> Result<()> {
@@ -311,7 +309,7 @@ impl<'a> SuiteRunner<'a> {
             .map_err(|error| Error::internal(format!("cannot write results of tests: {error}")))?;
         let folder = self.folder(tree);
         files::write_file(&folder.join(RECORD), &text)?;
-        self.builder.answers().add(&folder.to_string_lossy());
+        self.builder.answers.add(&folder.to_string_lossy());
         Ok(())
     }
 
@@ -321,7 +319,7 @@ impl<'a> SuiteRunner<'a> {
         let name = build_log.file_name().unwrap_or_default().to_string_lossy();
         let name = name.replacen("build-", "test-", 1);
         let name = name.strip_suffix(".log").unwrap_or(&name);
-        self.builder.logs().join(format!("{name}{suffix}.log"))
+        self.builder.logs.join(format!("{name}{suffix}.log"))
     }
 
     /// Adds the point and the log to an error.

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use super::{canonical_forms, imported_release, unindented};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
-use perfquilt_model::progress::Progress;
 use perfquilt_rebase::edit::publish::{self, FileChange};
 use perfquilt_series::series::write::{self, SeriesLine};
 use perfquilt_series::series::{Patch, Series, SeriesFile, SeriesLocation};
@@ -22,11 +21,11 @@ pub struct FixResult {
 
 /// Converts patches to canonical form (which also fixes offsets) and rewrites lines of `series` that quilt interprets
 /// differently. Nothing is written unless every tree stays the same.
-pub fn fix(ws: &Workspace, progress: &dyn Progress) -> Result<FixResult> {
+pub fn fix(ws: &Workspace) -> Result<FixResult> {
     let lock = publish::lock(ws)?;
     let location = SeriesLocation::of(ws, None)?;
     let series = Series::load(ws)?;
-    let release = imported_release(ws, "the patches", progress)?;
+    let release = imported_release(ws, "the patches")?;
     let before = stack::apply(ws, &release, &series)?;
     let forms = canonical_forms(ws, &location, &series, &before)?;
     let mut bodies = Vec::new();

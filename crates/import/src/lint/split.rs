@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use super::imported_release;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
-use perfquilt_model::progress::Progress;
 use perfquilt_rebase::edit::publish::{self, FileChange};
 use perfquilt_series::series::write::{first_free, split_extension, with_lines_after};
 use perfquilt_series::series::{
@@ -41,7 +40,7 @@ struct Parts<'a> {
 
 /// Splits patch files at the messages of further commits. Nothing is written unless the series then applies, and makes
 /// the same trees if it applied before.
-pub fn split(ws: &Workspace, progress: &dyn Progress) -> Result<SplitResult> {
+pub fn split(ws: &Workspace) -> Result<SplitResult> {
     let lock = publish::lock(ws)?;
     let location = SeriesLocation::of(ws, None)?;
     let series = Series::load(ws)?;
@@ -49,7 +48,7 @@ pub fn split(ws: &Workspace, progress: &dyn Progress) -> Result<SplitResult> {
     if parts.iter().all(|patch| patch.files.len() == 1) {
         return Ok(SplitResult::default());
     }
-    let release = imported_release(ws, "the parts of the patches", progress)?;
+    let release = imported_release(ws, "the parts of the patches")?;
     let before = stack::if_applies(stack::apply(ws, &release, &series))?;
     let new_lines: Vec<(&SeriesEntry, Vec<String>)> = parts
         .iter()

@@ -23,7 +23,7 @@ use perfquilt_model::comparable::{Comparable, Part};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{ExperimentHeader, Meter, Metric};
 use perfquilt_model::point::Point;
-use perfquilt_model::progress::{Progress, Silent};
+use perfquilt_model::progress;
 use perfquilt_store::{EarlierExperiment, ExperimentId, Store};
 
 /// Measures states with one workload and meter.
@@ -66,12 +66,12 @@ impl<'a> AdaptiveRunner<'a> {
     }
 
     /// Adds a state's server. Whether the first one can be linked again holds for all.
-    pub fn add(&mut self, state: usize, built: &Built, progress: &dyn Progress) -> Result<()> {
+    pub fn add(&mut self, state: usize, built: &Built) -> Result<()> {
         let point = Point::Step(state);
         let server = Server::new(point, built, &self.spec.header);
         if self.servers.is_empty() {
             let mut first = Servers::from([(point, server.clone())]);
-            let layouts = vary_layouts(&self.spec.preset, &mut first, progress)?;
+            let layouts = vary_layouts(&self.spec.preset, &mut first)?;
             self.spec.set_layouts(layouts)?;
             self.spec.preset.layouts = Some(layouts);
             self.id = self.store.begin(&self.spec.header, &self.key)?;
@@ -114,7 +114,6 @@ impl<'a> AdaptiveRunner<'a> {
         &mut self,
         states: &[usize],
         numbers: std::ops::Range<u32>,
-        progress: &dyn Progress,
     ) -> Result<BTreeMap<usize, Error>> {
         let points: Vec<Point> = states.iter().map(|&state| Point::Step(state)).collect();
         let mut servers = Servers::new();
@@ -128,7 +127,7 @@ impl<'a> AdaptiveRunner<'a> {
         if let Some(base) = base.or_else(|| servers.get(points.first()?)).cloned() {
             servers.insert(Point::BASE, base);
         }
-        vary_layouts(&self.spec.preset, &mut servers, progress)?;
+        vary_layouts(&self.spec.preset, &mut servers)?;
         let header = self.spec.header.clone();
         let setup = self.spec.setup(servers, states.len(), header, &[])?;
         let readings = self.spec.readings();
@@ -151,8 +150,8 @@ impl<'a> AdaptiveRunner<'a> {
         };
         let mut strategy = RequestedBlocks::new(numbers, scope, self.reading());
         let wave = self.site.wave(self.spec.ws);
-        let bench = bench::open(&self.spec, &self.site, setup, &self.key, wave, progress)?;
-        let (failed, end) = driver.drive(&mut strategy, bench.as_ref(), progress);
+        let bench = bench::open(&self.spec, &self.site, setup, &self.key, wave)?;
+        let (failed, end) = driver.drive(&mut strategy, bench.as_ref());
         bench.close(end.is_ok());
         self.collected = Some(driver.into_collected());
         end?;
@@ -316,7 +315,7 @@ fn spec_of_one<'a>(
         meters: vec![meter],
         ..preset.clone()
     };
-    let site = Site::ask(ws, &preset, !meter.is_timed(), &Silent)?;
+    let site = progress::silently(|| Site::ask(ws, &preset, !meter.is_timed()))?;
     if !meter.is_timed() && !site.facts.meters.contains(&meter) {
         let fault = format!("{meter} cannot be read with {}", site.facts.counter);
         return Err(Error::measuring(fault));

@@ -7,7 +7,7 @@ use super::forecast::{
     ClusterSize, DATABASE, Forecast, ForecastBasis, Guess, NoiseSource, Pace, SMALL_SERVER,
 };
 use super::lanes::{automatic, wanted, within_cores};
-use super::progress::BlockTimes;
+use super::remaining::BlockTimes;
 use super::spec::Spec;
 use perfquilt_bench::server::{self, ServerSpace, size_of_tree};
 use perfquilt_bench::workload::{Clients, allowed_cpus, lanes};

@@ -8,7 +8,6 @@ use super::machine::Setup;
 use super::site::Site;
 use super::spec::Spec;
 use perfquilt_model::error::Result;
-use perfquilt_model::progress::Progress;
 
 /// Prepares `site`, this machine or a cluster, for the experiment stored under `key`, whose blocks `setup` measures.
 pub(super) fn open<'a>(
@@ -17,12 +16,11 @@ pub(super) fn open<'a>(
     setup: Setup,
     key: &str,
     wave: Option<NonZeroU32>,
-    progress: &'a dyn Progress,
 ) -> Result<Box<dyn Executor + 'a>> {
     let (Some(scheduler), Some(wave)) = (&site.scheduler, wave) else {
-        return Ok(Box::new(spec.this_machine(setup, progress)?));
+        return Ok(Box::new(spec.this_machine(setup)?));
     };
     let task = spec.task(key, setup)?;
-    let cluster = Cluster::new(spec.ws, scheduler.as_ref(), task, wave.get(), progress)?;
+    let cluster = Cluster::new(spec.ws, scheduler.as_ref(), task, wave.get())?;
     Ok(Box::new(cluster))
 }

@@ -9,13 +9,13 @@ use super::collected::{Collected, NoteOn};
 use super::executor::{BlockJob, Event, Executor, Place};
 use super::failed::Failed;
 use super::plan::{Block, BlockKind, Reading};
-use super::progress::words;
 use super::recorder::{Readings, Recorder};
+use super::remaining::words;
 use super::strategy::{Next, NextBlock, SoFar, Strategy};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::observation::Meter;
 use perfquilt_model::point::Point;
-use perfquilt_model::progress::{Progress, Step};
+use perfquilt_model::progress::{self, Step};
 use perfquilt_store::{ExperimentId, Store};
 use perfquilt_system::process::check_interrupted;
 
@@ -51,7 +51,6 @@ struct Run<'p> {
     /// By lane.
     running: BTreeMap<u32, RunningBlock>,
     failed: Failed,
-    progress: &'p dyn Progress,
     step: Option<Box<dyn Step + 'p>>,
     /// How many blocks have begun.
     begun: u64,
@@ -75,7 +74,7 @@ impl Run<'_> {
         let error = named(workload, error);
         let skipped = "it is skipped for the rest of this run; the next run tries it again";
         let words = format!("{}\n  {skipped}", with_details(&error));
-        self.progress.warn(error.clone().reworded(words).into());
+        progress::warn(error.clone().reworded(words).into());
         self.failed.workloads.insert(key, error);
     }
 
@@ -85,7 +84,7 @@ impl Run<'_> {
         let shown = |order: u64| first.is_none_or(|first| order <= first);
         while let Some(entry) = self.held.first_entry().filter(|entry| shown(*entry.key())) {
             for line in entry.remove() {
-                self.progress.interim(&line);
+                progress::interim(&line);
             }
         }
     }
@@ -176,14 +175,12 @@ impl<'a> Driver<'a> {
         &mut self,
         strategy: &mut dyn Strategy,
         executor: &dyn Executor,
-        progress: &dyn Progress,
     ) -> (Failed, Result<()>) {
         let mut run = Run {
             lanes: executor.lanes().max(1),
             wave: executor.wave(),
             running: BTreeMap::new(),
             failed: self.failed.clone(),
-            progress,
             step: None,
             begun: 0,
             held: BTreeMap::new(),
@@ -293,7 +290,7 @@ impl<'a> Driver<'a> {
         if let Some(announcement) = &next.announcement {
             let step = run
                 .step
-                .get_or_insert_with(|| run.progress.begin("measure", None));
+                .get_or_insert_with(|| progress::begin("measure", None));
             step.estimate(announcement.share, &announcement.line);
         }
         let transactions = self.transactions(&next.block);
@@ -347,7 +344,7 @@ impl<'a> Driver<'a> {
             Event::Failed { point, error } => {
                 // Several lanes may have started its server.
                 if !run.failed.points.contains_key(&point) {
-                    warn_of_failure(point, &error, run.progress);
+                    warn_of_failure(point, &error);
                     run.failed.points.insert(point, error);
                 }
                 return Ok(());
@@ -416,8 +413,8 @@ fn with_details(error: &Error) -> String {
     lines.collect::<Vec<_>>().join("\n  ")
 }
 
-fn warn_of_failure(point: Point, error: &Error, progress: &dyn Progress) {
+fn warn_of_failure(point: Point, error: &Error) {
     let error = error.clone().reworded(with_details(error));
     let words = format!("point {point} is skipped for the rest of this run");
-    progress.warn(error.warning(words));
+    progress::warn(error.warning(words));
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::cluster::TASK_BLOCKS;
 use super::lengths::share;
 use super::plan::{FEWEST_FOR_REPEATS, direct_blocks};
-use super::progress::{BlockTimes, words};
+use super::remaining::{BlockTimes, words};
 use perfquilt_config::Preset;
 use perfquilt_judge::attribution::{Design, ExpectedWidth, Scatter};
 use perfquilt_model::error::Result;

@@ -35,7 +35,7 @@ use perfquilt_judge::attribution::Unexecuted;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::observation::{ExperimentHeader, HostSample, Meter, UnexecutedPatch};
 use perfquilt_model::point::Point;
-use perfquilt_model::progress::Progress;
+use perfquilt_model::progress;
 use perfquilt_model::warning::Warning;
 use perfquilt_system::locks::Lock;
 use perfquilt_system::mounts::may_execute;
@@ -120,13 +120,12 @@ pub struct ThisMachine<'a> {
     /// The files that clients and wrappers read, as they are when measuring begins.
     inputs: Inputs,
     scratch: Scratch,
-    turns: Turns<'a>,
+    turns: Turns,
     /// The folder for executables if they cannot be beside the data.
     programs: Option<Scratch>,
     links: Links,
     /// The processors of each lane.
     lanes: Vec<Vec<usize>>,
-    progress: &'a dyn Progress,
     /// The processes beside servers that the user knows of.
     told_of_helpers: Mutex<BTreeSet<String>>,
     /// The server and clients of which is not known what they read beyond what is named.
@@ -155,7 +154,6 @@ impl<'a> ThisMachine<'a> {
         workloads: Vec<&'a Workload>,
         lanes: Lanes,
         mut setup: Setup,
-        progress: &'a dyn Progress,
     ) -> Result<Self> {
         // The layouts of one seed are common to all servers.
         let servers = setup.servers.values_mut();
@@ -189,9 +187,8 @@ impl<'a> ThisMachine<'a> {
             .servers
             .get(&Point::BASE)
             .ok_or_else(|| Error::internal("the base is not among the servers to measure"))?;
-        let template_of = |data: (&str, &Path)| {
-            clients.template(ws, adapter.as_ref(), &workloads, data, progress)
-        };
+        let template_of =
+            |data: (&str, &Path)| clients.template(ws, adapter.as_ref(), &workloads, data);
         let mut templates = BTreeMap::new();
         for (&point, server) in &setup.servers {
             if let Some((name, by)) = &server.data {
@@ -219,7 +216,7 @@ impl<'a> ThisMachine<'a> {
         let possible = lanes::within_quota(possible, threads, quota.as_ref());
         let lanes = lanes::choose(wanted, possible, &servers)?;
         if let Some(quota) = &quota {
-            progress.warn(Warning::quota(lanes::describe_quota(quota)));
+            progress::warn(Warning::quota(lanes::describe_quota(quota)));
         }
         let scratch = Scratch::open(ws, servers.times(lanes.len()))?;
         // Containers often mount the RAM disk noexec.
@@ -238,12 +235,11 @@ impl<'a> ThisMachine<'a> {
             templates,
             counter,
             inputs,
-            turns: Turns::new(ws, &scratch, progress),
+            turns: Turns::new(ws, &scratch),
             scratch,
             programs,
             links: Links::default(),
             lanes,
-            progress,
             told_of_helpers: Mutex::default(),
             untraced: Vec::new(),
         };
@@ -267,7 +263,7 @@ impl<'a> ThisMachine<'a> {
         let traced = untraced.iter().enumerate().map(|(index, (workload, ..))| {
             if workload.is_some() || untraced.len() == 1 {
                 let step = format!("trace {}", whose(*workload));
-                let step = self.progress.begin(&step, None);
+                let step = progress::begin(&step, None);
                 self.run_traced(clients, *workload, (server.as_deref(), &out(index)))?;
                 step.finish("");
             }
@@ -293,7 +289,7 @@ impl<'a> ThisMachine<'a> {
             match trace {
                 Ok(trace) => records.remember(&mut read, trace, &written)?,
                 Err(error) => {
-                    self.progress.warn(Warning::untraced(format!(
+                    progress::warn(Warning::untraced(format!(
                         "what {} reads is known only as far as commands and `inputs` name it, because it cannot be traced: {}",
                         whose(workload),
                         error.message()
@@ -371,7 +367,7 @@ impl<'a> ThisMachine<'a> {
                 return;
             };
             if told.insert(helper.clone()) {
-                self.progress.warn(Warning::helper(format!(
+                progress::warn(Warning::helper(format!(
                     "the server of {} keeps `{}` running outside of its process tree: no figure contains its cost, and it ends with the server",
                     running.label(),
                     helper.escape_default()
@@ -501,8 +497,7 @@ impl<'m> MachineLane<'m> {
                 .filter(|(other, _)| *other == point);
             let copy = u32::try_from(before.count()).unwrap_or(0);
             let folders = self.private_folders_of(point, block.layout(point, copy))?;
-            let progress = self.machine.progress;
-            progress.note(&format!("{}; restarting it once", error.message()));
+            progress::note(&format!("{}; restarting it once", error.message()));
             if let Ok(mut renewed) = renewed.lock() {
                 renewed.push(folders.clone());
             }
@@ -694,18 +689,14 @@ impl<'m> MachineLane<'m> {
         let mut attempt = 0;
         let mut standstills = 0;
         while servers.len() > 1 {
-            let monitor =
-                HostMonitor::begin(cpus, servers.iter().map(|(_, running)| running.pid()));
+            let pids = servers.iter().map(|(_, running)| running.pid());
+            let mut monitor = HostMonitor::begin(cpus, pids);
             let reader = self.machine.adapter.storage_reader();
-            let monitor = match reader.filter(|_| self.machine.setup.reads_storage) {
-                Some(reader) => {
-                    let endpoints = servers.iter().map(|(_, running)| running.endpoint.clone());
-                    monitor.with_storage(reader, endpoints.collect())
-                }
-                None => monitor,
-            };
+            let reader = reader.filter(|_| self.machine.setup.reads_storage);
+            let endpoints = servers.iter().map(|(_, running)| running.endpoint.clone());
+            monitor.storage = reader.map(|reader| (reader, endpoints.collect()));
             let left = MOST_STANDSTILLS - standstills;
-            let mut monitor = monitor.with_standstills(StandstillWatch::begin(servers, left));
+            monitor.standstills = Some(StandstillWatch::begin(servers, left));
             let monitored = TimedBlock {
                 monitor: Some(&monitor),
                 attempt,
@@ -714,10 +705,10 @@ impl<'m> MachineLane<'m> {
             attempt += 1;
             let mut outcome = self.clients.interleave(servers, &monitored);
             let stood_still = monitor.end_standstills();
-            let (name, progress) = (&item.workload.name, self.machine.progress);
+            let name = &item.workload.name;
             for what in &stood_still.repeated {
                 standstills += 1;
-                progress.note(&format!("{name}: {what}; measuring the round again"));
+                progress::note(&format!("{name}: {what}; measuring the round again"));
             }
             if let Err(failure) = &outcome
                 && failure.error.kind() == Kind::Interrupted
@@ -735,7 +726,7 @@ impl<'m> MachineLane<'m> {
                 }
                 if standstills < MOST_STANDSTILLS {
                     standstills += 1;
-                    progress.note(&format!("{name}: {what}; measuring the block again"));
+                    progress::note(&format!("{name}: {what}; measuring the block again"));
                     continue;
                 }
             }

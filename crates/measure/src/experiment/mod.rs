@@ -25,8 +25,8 @@ mod open;
 pub mod plan;
 mod planned;
 pub(crate) mod private;
-mod progress;
 pub mod recorder;
+mod remaining;
 mod reuse;
 mod servers;
 #[cfg(test)]
@@ -51,7 +51,7 @@ use perfquilt_judge::attribution::Stopping;
 use perfquilt_model::error::Result;
 use perfquilt_model::observation::{ExperimentHeader, PlannedBlocks};
 use perfquilt_model::point::Point;
-use perfquilt_model::progress::Progress;
+use perfquilt_model::progress;
 use perfquilt_store::Store;
 
 pub use attempt::ReusePolicy;
@@ -104,7 +104,6 @@ pub fn run(
     request: &ExperimentRequest<'_>,
     header: ExperimentHeader,
     store: &Store,
-    progress: &dyn Progress,
 ) -> Result<MeasuredExperiment> {
     let &ExperimentRequest {
         reuse,
@@ -120,13 +119,13 @@ pub fn run(
         identical,
         ..header
     };
-    let layouts = vary_layouts(preset, &mut servers, progress)?;
+    let layouts = vary_layouts(preset, &mut servers)?;
     if let Some(warning) = preset.unreachable_margin(&|meter| ws.config.margin(meter)) {
-        progress.warn(warning);
+        progress::warn(warning);
     }
-    let site = Site::ask(ws, preset, !preset.counted_meters().is_empty(), progress)?;
+    let site = Site::ask(ws, preset, !preset.counted_meters().is_empty())?;
     let mut spec = Spec::resolve(ws, preset, &site, layouts, header)?;
-    spec.keep_readable(&site, progress)?;
+    spec.keep_readable(&site)?;
     let observed = spec.observed(programs(request.servers))?;
     let unexecuted = if time_unexecuted || spec.timed.is_empty() {
         Vec::new()
@@ -137,7 +136,7 @@ pub fn run(
             observed: &observed,
             servers: &servers,
         };
-        check.unexecuted(store, progress)?
+        check.unexecuted(store)?
     };
     let attempt = Attempt::choose(&spec, &observed, reuse, time_unexecuted, store)?;
     if let Some(left) = &attempt.left {
@@ -163,7 +162,6 @@ pub fn run(
         },
         budget,
         margin: &|meter| ws.config.margin(meter),
-        progress,
     };
     experiment.carry_out(open, &site, servers, &unexecuted)
 }
@@ -256,13 +254,9 @@ fn assume_earlier_conditions(spec: &mut Spec<'_>, store: &Store) -> Result<bool>
 }
 
 /// Has a job of the scheduler called `on` report what its machine is: processor, cores, memory, kernel.
-pub fn ask_machine(
-    ws: &Workspace,
-    on: &str,
-    progress: &dyn Progress,
-) -> Result<BTreeMap<String, String>> {
+pub fn ask_machine(ws: &Workspace, on: &str) -> Result<BTreeMap<String, String>> {
     let scheduler = cluster::scheduler(ws, on)?;
-    let facts = cluster::facts(ws, (on, scheduler.as_ref()), false, progress)?;
+    let facts = cluster::facts(ws, (on, scheduler.as_ref()), false)?;
     Ok(facts.machine)
 }
 
@@ -273,7 +267,6 @@ pub fn against_itself(
     base: &Built,
     header: ExperimentHeader,
     store: &Store,
-    progress: &dyn Progress,
 ) -> Result<MeasuredExperiment> {
     let points = (0..=header.series.len()).map(Point::Step);
     let copies = points.map(|point| (point, Server::new(point, base, &header)));
@@ -283,7 +276,7 @@ pub fn against_itself(
         time_unexecuted: true,
         budget: None,
     };
-    run(ws, preset, &request, header, store, progress)
+    run(ws, preset, &request, header, store)
 }
 
 /// Returns plans without blocks for an experiment that reuses every effect: the workloads and meters are the

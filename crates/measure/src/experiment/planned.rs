@@ -13,15 +13,15 @@ use super::failed::Failed;
 use super::forecast::Forecast;
 use super::open::{MeasuredExperiment, OpenExperiment};
 use super::plan::{Block, BlockKind, Reading};
-use super::progress::BlockTimes;
 use super::recorder::Readings;
+use super::remaining::BlockTimes;
 use super::servers::Servers;
 use super::site::Site;
 use super::stopping;
 use super::strategy::PlannedExperiment;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{FailedWorkload, Meter, PlannedBlocks, UnexecutedPatch};
-use perfquilt_model::progress::Progress;
+use perfquilt_model::progress;
 use perfquilt_store::{ExperimentId, Store};
 
 /// The time that a command may take.
@@ -93,7 +93,6 @@ pub(super) struct PlannedMeasurement<'a> {
     pub(super) budget: Option<Budget>,
     /// The equivalence margins, as fractions of speed.
     pub(super) margin: &'a dyn Fn(Meter) -> f64,
-    pub(super) progress: &'a dyn Progress,
 }
 
 impl PlannedMeasurement<'_> {
@@ -132,7 +131,7 @@ impl PlannedMeasurement<'_> {
         let header = open.header.clone();
         let setup = self.design.spec.setup(servers, most, header, unexecuted)?;
         let key = &open.key;
-        let bench = bench::open(self.design.spec, site, setup, key, self.wave, self.progress)?;
+        let bench = bench::open(self.design.spec, site, setup, key, self.wave)?;
         let facts = bench.facts();
         if !facts.is_empty() {
             open.record_facts(facts)?;
@@ -180,11 +179,10 @@ impl PlannedMeasurement<'_> {
             let pilot = pilot_blocks(self.blocks(lanes, timed_blocks), lanes);
             let all = &mut self.strategy(&pilot, BlockTimes::default());
             if !driver.is_complete(all, &Failed::default())? {
-                self.progress
-                    .note("no earlier run shows how long blocks take; the first blocks will");
+                progress::note("no earlier run shows how long blocks take; the first blocks will");
                 let began = Instant::now();
                 let first = &mut self.strategy(&pilot, BlockTimes::default()).into_pilot();
-                let (failed, end) = driver.drive(first, bench, self.progress);
+                let (failed, end) = driver.drive(first, bench);
                 if end.is_err() {
                     return Ok((failed, end));
                 }
@@ -197,7 +195,7 @@ impl PlannedMeasurement<'_> {
         let expected = self.announce(open, spent)?;
         let blocks = self.blocks(lanes, timed_blocks);
         let rest = &mut self.strategy(&blocks, expected);
-        Ok(driver.drive(rest, bench, self.progress))
+        Ok(driver.drive(rest, bench))
     }
 
     fn blocks(&self, lanes: u32, timed_blocks: u32) -> Vec<Block> {
@@ -231,10 +229,10 @@ impl PlannedMeasurement<'_> {
 
     fn announce(&self, open: &OpenExperiment<'_>, spent: f64) -> Result<BlockTimes> {
         let (forecast, expected) = self.forecast(open, spent)?;
-        self.progress.note(&format!("forecast: {forecast}"));
+        progress::note(&format!("forecast: {forecast}"));
         let left = self.seconds_left(spent);
         if let Some(warning) = left.and_then(|left| forecast.over_budget(left)) {
-            self.progress.warn(warning);
+            progress::warn(warning);
         }
         Ok(expected)
     }

@@ -8,7 +8,7 @@ use perfquilt_config::{Layouts, Preset};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::ExperimentHeader;
 use perfquilt_model::point::Point;
-use perfquilt_model::progress::Progress;
+use perfquilt_model::progress;
 use perfquilt_model::warning::Warning;
 use serde::{Deserialize, Serialize};
 
@@ -98,11 +98,7 @@ pub(super) fn identical<'p>(
 
 /// Returns how to vary the servers' code layouts: as the preset says if every server can be linked again, and how to link
 /// them then.
-pub(super) fn vary_layouts(
-    preset: &Preset,
-    servers: &mut Servers,
-    progress: &dyn Progress,
-) -> Result<Layouts> {
+pub(super) fn vary_layouts(preset: &Preset, servers: &mut Servers) -> Result<Layouts> {
     let layouts = preset.layouts.unwrap_or(Layouts::Padded);
     if layouts == Layouts::Off || preset.timed_meters().is_empty() {
         return Ok(Layouts::Off);
@@ -115,7 +111,7 @@ pub(super) fn vary_layouts(
             Err(Error::measuring(fault).hint(hint))
         }
         Err(reason) => {
-            progress.warn(Warning::one_layout(format!(
+            progress::warn(Warning::one_layout(format!(
                 "code layouts are not varied, so times come from a single layout: {reason}"
             )));
             Ok(Layouts::Off)
@@ -140,7 +136,6 @@ pub(super) fn add_relinks(servers: &mut Servers, layouts: Layouts) -> Result<(),
 mod tests {
     use super::*;
     use perfquilt_model::observation::Meter;
-    use perfquilt_model::progress::Silent;
 
     fn servers<const N: usize>(built: [(usize, &str); N]) -> Servers {
         let header = ExperimentHeader::new("toy-1", "quick");
@@ -204,7 +199,7 @@ mod tests {
         };
         let vary = |layouts, servers: &Servers| {
             let mut servers = servers.clone();
-            let varied = vary_layouts(&preset(layouts), &mut servers, &Silent)?;
+            let varied = vary_layouts(&preset(layouts), &mut servers)?;
             let relinks = servers.values().filter(|server| server.relink.is_some());
             Ok::<_, Error>((varied, relinks.count()))
         };

@@ -12,8 +12,8 @@ use super::driver::Driver;
 use super::executor::{BlockJob, Event, Executor, Lane, Report};
 use super::failed::Failed;
 use super::plan::{Block, BlockKind, Reading, Scope, plan};
-use super::progress::BlockTimes;
 use super::recorder::Readings;
+use super::remaining::BlockTimes;
 use super::strategy::PlannedExperiment;
 use perfquilt_bench::meter::{CountResult, MeterReading};
 use perfquilt_bench::workload::BlockSlices;
@@ -23,7 +23,6 @@ use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::observation::Slices;
 use perfquilt_model::observation::{ExperimentHeader, Meter, PlannedBlocks, Supplement};
 use perfquilt_model::point::Point;
-use perfquilt_model::progress::Silent;
 use perfquilt_store::{ExperimentId, Store};
 
 const POINTS: [Point; 4] = [
@@ -317,7 +316,7 @@ impl Fixture {
         let collected = Collected::load(&self.store, self.id(), planned, &readings).unwrap();
         let mut driver = Driver::new(&self.store, self.id(), readings, collected, &margin).unwrap();
         let strategy = || PlannedExperiment::new(&blocks, 1.0, BlockTimes::default(), None);
-        let outcome = driver.drive(&mut strategy(), executor, &Silent);
+        let outcome = driver.drive(&mut strategy(), executor);
         if outcome.1.is_ok() {
             assert!(driver.is_complete(&mut strategy(), &outcome.0).unwrap());
         }

@@ -10,7 +10,6 @@ use perfquilt_config::Preset;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::comparable::CLUSTER;
 use perfquilt_model::error::Result;
-use perfquilt_model::progress::Progress;
 
 /// This machine, or the machines of a cluster, with what is known about them.
 pub(super) struct Site {
@@ -25,16 +24,11 @@ pub(super) struct Site {
 impl Site {
     /// Returns the facts of this machine, or of one in the cluster that the preset names. `counts` tells whether a meter is
     /// counted.
-    pub(super) fn ask(
-        ws: &Workspace,
-        preset: &Preset,
-        counts: bool,
-        progress: &dyn Progress,
-    ) -> Result<Self> {
+    pub(super) fn ask(ws: &Workspace, preset: &Preset, counts: bool) -> Result<Self> {
         let (scheduler, facts) = match preset.on.as_deref() {
             Some(on) => {
                 let scheduler = cluster::scheduler(ws, on)?;
-                let facts = cluster::facts(ws, (on, scheduler.as_ref()), counts, progress)?;
+                let facts = cluster::facts(ws, (on, scheduler.as_ref()), counts)?;
                 (Some(scheduler), facts)
             }
             None => (None, Facts::here(counts)?),

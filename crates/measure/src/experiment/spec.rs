@@ -16,7 +16,7 @@ use perfquilt_model::comparable::{Comparable, Part};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{ExperimentHeader, Meter, PlannedBlocks, UnexecutedPatch};
 use perfquilt_model::point::Point;
-use perfquilt_model::progress::Progress;
+use perfquilt_model::progress;
 use perfquilt_model::warning::Warning;
 use perfquilt_system::digest;
 
@@ -64,12 +64,12 @@ impl<'a> Spec<'a> {
     }
 
     /// Leaves out the counted meters that the site cannot read, with a warning.
-    pub(super) fn keep_readable(&mut self, site: &Site, progress: &dyn Progress) -> Result<()> {
+    pub(super) fn keep_readable(&mut self, site: &Site) -> Result<()> {
         self.counted.retain(|meter| {
             let known = site.facts.meters.contains(meter);
             if !known {
                 let words = format!("{meter} cannot be read with {}", self.counter);
-                progress.warn(Warning::unread_meter(words));
+                progress::warn(Warning::unread_meter(words));
             }
             known
         });
@@ -199,13 +199,9 @@ impl<'a> Spec<'a> {
     }
 
     /// Prepares this machine for measuring what `setup` says.
-    pub(super) fn this_machine<'m>(
-        &'m self,
-        setup: Setup,
-        progress: &'m dyn Progress,
-    ) -> Result<ThisMachine<'m>> {
+    pub(super) fn this_machine<'m>(&'m self, setup: Setup) -> Result<ThisMachine<'m>> {
         let lanes = self.preset.lanes;
-        ThisMachine::new(self.ws, self.workloads(), lanes, setup, progress)
+        ThisMachine::new(self.ws, self.workloads(), lanes, setup)
     }
 }
 

@@ -18,7 +18,6 @@ use perfquilt_model::comparable::Comparable;
 use perfquilt_model::error::{Error, Kind};
 use perfquilt_model::observation::{ExperimentHeader, Meter};
 use perfquilt_model::point::Point;
-use perfquilt_model::progress::Silent;
 use perfquilt_store::Store;
 
 /// A workspace with a store, and three built servers.
@@ -98,7 +97,7 @@ fn a_spec_has_what_the_preset_names_and_the_site_can_read() {
     let meters = [Meter::Time, Meter::Instructions, Meter::Cycles];
     let mut spec = fixture.spec(&site(Some("slurm")), &meters).unwrap();
     assert_eq!(spec.header.machine["cluster"], "slurm");
-    spec.keep_readable(&site(None), &Silent).unwrap();
+    spec.keep_readable(&site(None)).unwrap();
     let read: Vec<(String, Meter)> = spec
         .requested()
         .into_iter()
@@ -113,7 +112,7 @@ fn a_spec_has_what_the_preset_names_and_the_site_can_read() {
         ]
     );
     let mut nothing = fixture.spec(&site(None), &[Meter::Cycles]).unwrap();
-    let error = nothing.keep_readable(&site(None), &Silent).unwrap_err();
+    let error = nothing.keep_readable(&site(None)).unwrap_err();
     assert_eq!(error.kind(), Kind::Usage);
     // Any server has no counters of its own.
     assert!(fixture.spec(&site(None), &[Meter::ServerReads]).is_err());

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 
 use super::plan::{Block, BlockKind, direct_blocks};
-use super::progress::words;
+use super::remaining::words;
 use perfquilt_judge::attribution::{self, Progress, Stopping};
 use perfquilt_model::error::Result;
 use perfquilt_model::observation::{Meter, PlannedBlocks, Supplement};

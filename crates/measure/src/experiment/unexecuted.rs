@@ -16,7 +16,7 @@ use perfquilt_model::comparable::{Comparable, Part};
 use perfquilt_model::error::Result;
 use perfquilt_model::observation::UnexecutedPatch;
 use perfquilt_model::point::Point;
-use perfquilt_model::progress::Progress;
+use perfquilt_model::progress;
 use perfquilt_store::{EarlierExperiment, Store};
 
 /// Version of the check, part of the key of its results.
@@ -55,11 +55,7 @@ impl OpenPatch<'_> {
 impl ExecutionCheck<'_> {
     /// Returns the patches that workloads do not execute: the stored answers, and those of servers that are started
     /// for it. A failure, except of the store, leaves the patch among those that are executed.
-    pub(super) fn unexecuted(
-        &self,
-        store: &Store,
-        progress: &dyn Progress,
-    ) -> Result<Vec<UnexecutedPatch>> {
+    pub(super) fn unexecuted(&self, store: &Store) -> Result<Vec<UnexecutedPatch>> {
         let Some(binary) = &self.spec.ws.config.recipe(&self.spec.preset.recipe)?.binary else {
             return Ok(Vec::new());
         };
@@ -104,7 +100,7 @@ impl ExecutionCheck<'_> {
             }
         }
         if !open.is_empty() {
-            self.answer(&open, store, progress, &mut found)?;
+            self.answer(&open, store, &mut found)?;
         }
         Ok(found)
     }
@@ -115,7 +111,6 @@ impl ExecutionCheck<'_> {
         &self,
         open: &[OpenPatch<'_>],
         store: &Store,
-        progress: &dyn Progress,
         found: &mut Vec<UnexecutedPatch>,
     ) -> Result<()> {
         let mut questions = Vec::new();
@@ -128,7 +123,7 @@ impl ExecutionCheck<'_> {
                 seconds: self.spec.preset.block_seconds,
             }));
         }
-        let step = progress.begin("check which code runs", None);
+        let step = progress::begin("check which code runs", None);
         let spec = self.spec;
         let mut servers = self.servers.clone();
         // They run as they were linked.
@@ -139,10 +134,10 @@ impl ExecutionCheck<'_> {
             ..spec.setup(servers, 1, spec.header.clone(), &[])?
         };
         let answers = match &self.site.scheduler {
-            None => spec.this_machine(setup, progress)?.executes(&questions)?,
+            None => spec.this_machine(setup)?.executes(&questions)?,
             Some(scheduler) => {
                 let task = spec.task("", setup)?;
-                cluster::executes(spec.ws, scheduler.as_ref(), &task, &questions, progress)?
+                cluster::executes(spec.ws, scheduler.as_ref(), &task, &questions)?
             }
         };
         let mut answers = answers.into_iter();

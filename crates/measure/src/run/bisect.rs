@@ -14,13 +14,13 @@ use crate::experiment::adaptive::{self, AdaptiveRunner};
 use perfquilt_build::{Builder, Built};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::bisect::{
-    Action, BisectOutcome, Bisector, Decision, Event, Explanation, FileStat, MeasuredBlock,
-    Question, Revision,
+    Action, BisectOutcome, Bisector, Event, Explanation, FileStat, MeasuredBlock, Question,
+    Revision,
 };
 use perfquilt_judge::stats::{FEWEST_FOR_P99, FEWEST_SLICES};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::observation::{ExperimentHeader, FunctionChange, Metric};
-use perfquilt_model::progress::Progress;
+use perfquilt_model::progress;
 use perfquilt_model::warning::Warning;
 use perfquilt_store::Store;
 
@@ -44,18 +44,13 @@ pub(super) fn results(ws: &Workspace) -> std::path::PathBuf {
 /// [`Kind::Usage`] for a question that makes no sense; [`Kind::Series`], [`Kind::Build`] and
 /// [`Kind::Bench`] when an end of the range has no sources, cannot be built or cannot be measured;
 /// [`Kind::Interrupted`]; everything finished is stored.
-pub fn bisect(
-    ws: &Workspace,
-    states: &dyn Revisions,
-    request: &BisectRequest,
-    progress: &dyn Progress,
-) -> Result<Finished> {
+pub fn bisect(ws: &Workspace, states: &dyn Revisions, request: &BisectRequest) -> Result<Finished> {
     let question = question(request, states)?;
-    note_edited(&Sessions::of(ws), &question, progress);
+    note_edited(&Sessions::of(ws), &question);
     let store = Store::open(&results(ws))?;
-    let mut run = BisectRun::open(ws, states, request, &question, &store, progress)?;
+    let mut run = BisectRun::open(ws, states, request, &question, &store)?;
     run.run(&|_| false)?;
-    run.explain(request)?;
+    run.explain()?;
     Ok(Finished {
         outcome: run.bisector.outcome(),
         name: run.kept.name,
@@ -74,7 +69,7 @@ pub(super) fn question(request: &BisectRequest, states: &dyn Revisions) -> Resul
 }
 
 /// Warns that the previous session asked the same about other sources.
-fn note_edited(sessions: &Sessions, question: &Question, progress: &dyn Progress) {
+fn note_edited(sessions: &Sessions, question: &Question) {
     let Ok(last) = sessions.find(None) else {
         return;
     };
@@ -88,7 +83,7 @@ fn note_edited(sessions: &Sessions, question: &Question, progress: &dyn Progress
     let edited = old.states != question.states;
     let unfinished = *last.session.replay().action() != Action::Done;
     if same_ask && edited && unfinished && ends(&old.states) == ends(&question.states) {
-        progress.warn(Warning::edited_series(format!(
+        progress::warn(Warning::edited_series(format!(
             "the series was edited since bisection {} stopped; starting a new one, which reuses the measurements of unchanged servers",
             last.name
         )));
@@ -102,9 +97,7 @@ pub(super) struct BisectRun<'a> {
     kept: StoredSession,
     pub(super) bisector: Bisector,
     builder: Builder,
-    recipe: String,
-    /// The scheduler of the cluster that builds and measures; `None` for this machine.
-    on: Option<String>,
+    request: &'a BisectRequest,
     runner: AdaptiveRunner<'a>,
     store: &'a Store,
     /// The keys of the states' builds, as far as their sources are known.
@@ -113,8 +106,6 @@ pub(super) struct BisectRun<'a> {
     imported: BTreeMap<(String, u32), usize>,
     /// The whole errors of the unusable states.
     errors: BTreeMap<usize, Error>,
-    describe: fn(&Question, &Decision) -> String,
-    progress: &'a dyn Progress,
 }
 
 impl<'a> BisectRun<'a> {
@@ -122,10 +113,9 @@ impl<'a> BisectRun<'a> {
     pub(super) fn open(
         ws: &'a Workspace,
         states: &'a dyn Revisions,
-        request: &BisectRequest,
+        request: &'a BisectRequest,
         question: &Question,
         store: &'a Store,
-        progress: &'a dyn Progress,
     ) -> Result<Self> {
         let builder = builder_on(ws, &request.preset.recipe, &states.item(0)?)?;
         // Other build settings make another server from the same sources.
@@ -165,15 +155,12 @@ impl<'a> BisectRun<'a> {
             bisector,
             kept,
             builder,
-            recipe: request.preset.recipe.clone(),
-            on: request.preset.on.clone(),
+            request,
             runner,
             store,
             keys,
             imported: BTreeMap::new(),
-            describe: request.describe,
             errors: BTreeMap::new(),
-            progress,
         };
         run.begin(cached)?;
         Ok(run)
@@ -184,7 +171,7 @@ impl<'a> BisectRun<'a> {
     fn begin(&mut self, cached: BTreeMap<usize, Built>) -> Result<()> {
         let is_new = self.kept.session.events.is_empty();
         if !is_new {
-            self.progress.note(&format!(
+            progress::note(&format!(
                 "continuing bisection {}: {} blocks were measured",
                 self.kept.name,
                 self.bisector.cost().blocks
@@ -219,7 +206,7 @@ impl<'a> BisectRun<'a> {
 
     /// Registers the server of a state.
     fn add_server(&mut self, state: usize, built: &Built) -> Result<()> {
-        self.runner.add(state, built, self.progress)?;
+        self.runner.add(state, built)?;
         self.keys.insert(state, built.key.clone());
         Ok(())
     }
@@ -230,8 +217,8 @@ impl<'a> BisectRun<'a> {
         self.bisector.apply(&event);
         self.kept.session.events.push(event);
         for decision in &self.bisector.path()[before..] {
-            let line = (self.describe)(self.bisector.question(), decision);
-            self.progress.note(&line);
+            let line = (self.request.describe)(self.bisector.question(), decision);
+            progress::note(&line);
         }
         Ok(())
     }
@@ -331,11 +318,10 @@ impl<'a> BisectRun<'a> {
         let started = Instant::now();
         let points = PointBuilder {
             ws: self.ws,
-            on: self.on.as_deref(),
+            on: self.request.preset.on.as_deref(),
             builder: &self.builder,
-            recipe: &self.recipe,
+            recipe: &self.request.preset.recipe,
             base: self.states.item(0)?,
-            progress: self.progress,
         };
         let mut results = points.build(std::slice::from_ref(&item))?;
         let missing = || Err(Error::internal("nothing was built"));
@@ -378,7 +364,7 @@ impl<'a> BisectRun<'a> {
         let before = self.bisector.cost().blocks;
         let first = self.next_number();
         let count = u32::try_from(blocks).unwrap_or(u32::MAX);
-        let step = self.progress.begin("measure", Some(u64::from(count)));
+        let step = progress::begin("measure", Some(u64::from(count)));
         step.update(
             0,
             Some(u64::from(count)),
@@ -386,7 +372,7 @@ impl<'a> BisectRun<'a> {
         );
         let started = Instant::now();
         let numbers = first..first.saturating_add(count);
-        let measured = self.runner.measure(states, numbers.clone(), self.progress);
+        let measured = self.runner.measure(states, numbers.clone());
         let seconds = started.elapsed().as_secs_f64() / f64::from(count.max(1));
         // A failed measurement leaves whole blocks in the store; a resumed session reads them. A failure of the
         // base ends the measurement.
@@ -413,7 +399,8 @@ impl<'a> BisectRun<'a> {
     }
 
     /// Explains the changes that were found, unless an earlier run explained them.
-    fn explain(&mut self, request: &BisectRequest) -> Result<()> {
+    fn explain(&mut self) -> Result<()> {
+        let request = self.request;
         for culprit in self.bisector.outcome().culprits {
             let (from, to) = (culprit.from, culprit.to);
             let wanted = request.profile && culprit.confirmed && culprit.functions.is_none();
@@ -422,7 +409,7 @@ impl<'a> BisectRun<'a> {
             }
             let trees = (self.states.item(from)?.tree, self.states.item(to)?.tree);
             let functions = if wanted {
-                self.functions(request, from, to)?
+                self.functions(from, to)?
             } else {
                 culprit.functions
             };
@@ -451,19 +438,14 @@ impl<'a> BisectRun<'a> {
             Err(error) if error.kind() == Kind::Interrupted => Err(error),
             Err(error) => {
                 let words = format!("cannot determine which {what} it is");
-                self.progress.warn(error.warning(words));
+                progress::warn(error.warning(words));
                 Ok(None)
             }
         }
     }
 
     /// Returns the functions that a change made more or less expensive; `None` where the profile fails.
-    fn functions(
-        &mut self,
-        request: &BisectRequest,
-        from: usize,
-        to: usize,
-    ) -> Result<Option<Vec<FunctionChange>>> {
+    fn functions(&mut self, from: usize, to: usize) -> Result<Option<Vec<FunctionChange>>> {
         self.make_ready(&[from, to])?;
         let server = |state: usize| {
             let missing = || Error::internal(format!("state {state} has no server"));
@@ -471,7 +453,7 @@ impl<'a> BisectRun<'a> {
         };
         let servers = [server(from)?, server(to)?];
         let release = self.states.release();
-        let functions = explain::functions(self.ws, request, release, to, servers, self.progress);
+        let functions = explain::functions(self.ws, self.request, release, to, servers);
         self.if_told("functions", functions)
     }
 

@@ -9,6 +9,7 @@ use perfquilt_config::Layouts;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::ExperimentHeader;
 use perfquilt_model::point::Point;
+use perfquilt_model::progress;
 use perfquilt_model::warning::Warning;
 
 /// The server of a point.
@@ -37,7 +38,7 @@ impl RunJob<'_> {
         {
             preset.layouts = Some(Layouts::Off);
             let details = why.detail_lines().join("; ");
-            self.progress.warn(Warning::one_layout(format!(
+            progress::warn(Warning::one_layout(format!(
                 "code layouts are not varied, so times come from a single layout: {why}: {details}"
             )));
         }

@@ -11,7 +11,6 @@ use perfquilt_judge::bisect::{NextCommand, Revision};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::observation::Meter;
 use perfquilt_model::point::Point;
-use perfquilt_model::progress::Progress;
 use perfquilt_series::series::Series;
 use perfquilt_series::upstream::{self, Release};
 use perfquilt_system::git::{Git, nul_separated};
@@ -61,14 +60,9 @@ impl Commit {
 impl<'a> CommitRevisions<'a> {
     /// Lists the commits between the releases called `old` and `new`, which come from one git repository; with
     /// `bare`, without the series.
-    pub fn new(
-        ws: &'a Workspace,
-        (old, new): (&str, &str),
-        bare: bool,
-        progress: &dyn Progress,
-    ) -> Result<Self> {
-        let from = upstream::ensure(ws, Some(old), progress)?;
-        let to = upstream::ensure(ws, Some(new), progress)?;
+    pub fn new(ws: &'a Workspace, (old, new): (&str, &str), bare: bool) -> Result<Self> {
+        let from = upstream::ensure(ws, Some(old))?;
+        let to = upstream::ensure(ws, Some(new))?;
         let series = if bare {
             Series::default()
         } else {
@@ -84,7 +78,7 @@ impl<'a> CommitRevisions<'a> {
                  `perfquilt bisect releases` compares any two",
             )
         };
-        let (first, last) = upstream::history(ws, old, new, progress)?.ok_or_else(no_history)?;
+        let (first, last) = upstream::history(ws, old, new)?.ok_or_else(no_history)?;
         let git = Git::bare(&ws.object_store());
         // With diverged branches or a shallow history, one commit would stand for many.
         let descends = git.run(&["merge-base", "--is-ancestor", &first, &last])?;

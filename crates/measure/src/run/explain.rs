@@ -11,7 +11,6 @@ use perfquilt_judge::bisect::FileStat;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::FunctionChange;
 use perfquilt_model::profile::CostTable;
-use perfquilt_model::progress::Progress;
 use perfquilt_system::git::Git;
 
 /// Runs of each server: the variation between starts must be known to recognise changes.
@@ -32,7 +31,6 @@ pub(super) fn functions(
     release: &str,
     to: usize,
     [before, after]: [&Server; 2],
-    progress: &dyn Progress,
 ) -> Result<Vec<FunctionChange>> {
     let recipe = ws.config.recipe(&request.preset.recipe)?;
     let binary = recipe.binary.as_ref().ok_or_else(|| {
@@ -59,7 +57,6 @@ pub(super) fn functions(
             release,
         }),
         None,
-        progress,
     )?;
     let own = |tables: &[CostTable]| -> Vec<BTreeMap<String, f64>> {
         let costs = |table: &CostTable| {

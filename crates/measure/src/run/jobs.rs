@@ -17,7 +17,7 @@ use perfquilt_cluster::tasks::{ResultVerdict, result_of};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::failure::Failure;
-use perfquilt_model::progress::Progress;
+use perfquilt_model::progress;
 use perfquilt_system::host::host_name;
 use perfquilt_system::process::check_interrupted_soon;
 
@@ -62,7 +62,6 @@ pub(super) struct PointBuilder<'a> {
     pub(super) builder: &'a Builder,
     pub(super) recipe: &'a str,
     pub(super) base: BuildItem,
-    pub(super) progress: &'a dyn Progress,
 }
 
 impl PointBuilder<'_> {
@@ -82,7 +81,7 @@ impl PointBuilder<'_> {
                 let built = self.built(item, failed)?;
                 Ok(Built { cached, ..built })
             }
-            None => self.builder.build(item, &source, self.progress),
+            None => self.builder.build(item, &source),
         };
         Ok(items.iter().zip(known).map(build))
     }
@@ -152,7 +151,7 @@ impl PointBuilder<'_> {
         let name = format!("build-{}", &digest[..16]);
         let scheduler = cluster_scheduler(self.ws, scheduler)?;
         let points: usize = runs.iter().map(Vec::len).sum();
-        let step = self.progress.begin(
+        let step = progress::begin(
             &format!("building {points} points in {} jobs", runs.len()),
             None,
         );
@@ -169,7 +168,7 @@ impl PointBuilder<'_> {
             let machine = result.machine.escape_debug();
             for failure in result.refused.iter().chain(result.failed.values()) {
                 let error = Error::from(failure.clone().cut());
-                self.progress.warn(error.warning(&machine));
+                progress::warn(error.warning(&machine));
             }
             failures.insert(number, result);
             let count = attempts.entry(number).or_default();
@@ -181,7 +180,7 @@ impl PointBuilder<'_> {
             }
         };
         let tasks = (name.as_str(), &files);
-        let lost = ask_cluster(self.ws, scheduler.as_ref(), tasks, self.progress, &mut take)?;
+        let lost = ask_cluster(self.ws, scheduler.as_ref(), tasks, &mut take)?;
         let mut failed = BTreeMap::new();
         for (number, items) in (0_u32..).zip(&runs) {
             let result = failures.remove(&number);
@@ -229,7 +228,7 @@ impl PointBuilder<'_> {
 /// # Errors
 /// [`Kind::Usage`] when it is no such task; [`Kind::Interrupted`], which publishes nothing;
 /// [`Kind::Internal`] when the result cannot be written.
-pub fn build_task(path: &Path, machine: &str, progress: &dyn Progress) -> Result<()> {
+pub fn build_task(path: &Path, machine: &str) -> Result<()> {
     let task: Task = task::read(path)?;
     let mut result = TaskResult {
         schema: SCHEMA,
@@ -237,7 +236,7 @@ pub fn build_task(path: &Path, machine: &str, progress: &dyn Progress) -> Result
         refused: None,
         failed: BTreeMap::new(),
     };
-    match build_items(&task, machine, progress) {
+    match build_items(&task, machine) {
         Ok(failed) => result.failed = failed,
         Err(error) if error.kind() == Kind::Interrupted => return Err(error),
         Err(error) => result.refused = Some(Failure::new(&error, None)),
@@ -249,11 +248,7 @@ pub fn build_task(path: &Path, machine: &str, progress: &dyn Progress) -> Result
 }
 
 /// Builds the points of `task`; returns the failures by tree.
-fn build_items(
-    task: &Task,
-    machine: &str,
-    progress: &dyn Progress,
-) -> Result<BTreeMap<String, Failure>> {
+fn build_items(task: &Task, machine: &str) -> Result<BTreeMap<String, Failure>> {
     let ws = Workspace::open_with_cache(&task.workspace, task.cache.clone())?;
     let user = rustix::process::getuid().as_raw();
     let scratch = ws.config.cluster.scratch(machine, user)?;
@@ -276,7 +271,7 @@ fn build_items(
     let source = StoredTrees::new(&ws);
     let mut failed = BTreeMap::new();
     for item in &task.items {
-        match builder.build(item, &source, progress) {
+        match builder.build(item, &source) {
             Ok(_) => {}
             Err(error) if matches!(error.kind(), Kind::Interrupted | Kind::Usage) => {
                 return Err(error);

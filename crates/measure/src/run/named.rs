@@ -9,7 +9,6 @@ use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{INSTALL_RESERVED, files_below};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::point::Point;
-use perfquilt_model::progress::Progress;
 use perfquilt_rebase::PointTrees;
 
 /// A server given by name, built.
@@ -94,13 +93,13 @@ pub fn series_of(text: &str) -> Option<Option<&str>> {
 impl FoundServer {
     /// Finds the server that `text` names, without building it: `[RELEASE:]POINT[@RECIPE]`, or the folder of one built
     /// elsewhere.
-    pub fn find(ws: &Workspace, text: &str, progress: &dyn Progress) -> Result<Self> {
+    pub fn find(ws: &Workspace, text: &str) -> Result<Self> {
         match Name::parse(text) {
             Some(name) => {
                 if let Some(recipe) = name.recipe {
                     ws.config.recipe(recipe)?;
                 }
-                let prepared = prepare(ws, name.release, progress)?;
+                let prepared = prepare(ws, name.release)?;
                 prepared.stack.tree(name.point)?;
                 Ok(FoundServer::Point {
                     prepared: Box::new(prepared),
@@ -114,12 +113,7 @@ impl FoundServer {
     }
 
     /// Builds the server if necessary, with `recipe` where its name has none.
-    pub fn build(
-        self,
-        ws: &Workspace,
-        recipe: &str,
-        progress: &dyn Progress,
-    ) -> Result<NamedServer> {
+    pub fn build(self, ws: &Workspace, recipe: &str) -> Result<NamedServer> {
         let (prepared, point, named) = match self {
             FoundServer::Point {
                 prepared,
@@ -130,7 +124,7 @@ impl FoundServer {
         };
         let own = named.as_deref().unwrap_or(recipe);
         let build = |recipe: &str, point: Point| -> Result<(String, Built)> {
-            let mut servers = build_points(ws, &prepared, (recipe, None), &[point], progress)?;
+            let mut servers = build_points(ws, &prepared, (recipe, None), &[point])?;
             let server = servers
                 .pop()
                 .ok_or_else(|| Error::internal("nothing was built"))?;

@@ -6,7 +6,6 @@ use super::{Prepared, build_item, builder, prepare};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Kind, Result};
 use perfquilt_model::point::Point;
-use perfquilt_model::progress::Progress;
 use perfquilt_rebase::edit;
 use perfquilt_store::{EarlierExperiment, ExperimentId, Store};
 use serde::Serialize;
@@ -86,14 +85,9 @@ pub fn next_step(ws: &Workspace, prepared: &Prepared, preset: &str) -> Result<Op
 
 /// Returns whether the experiment `id` measured the series of its release as it is now: the servers of its points are those
 /// that are built from it. False where they are not built any more.
-pub fn measured_as_it_is(
-    ws: &Workspace,
-    store: &Store,
-    id: ExperimentId,
-    progress: &dyn Progress,
-) -> Result<bool> {
+pub fn measured_as_it_is(ws: &Workspace, store: &Store, id: ExperimentId) -> Result<bool> {
     let header = store.header(id)?;
-    let prepared = match prepare(ws, Some(&header.release), progress) {
+    let prepared = match prepare(ws, Some(&header.release)) {
         Err(error) if error.kind() == Kind::Interrupted => return Err(error),
         Err(_) => return Ok(false),
         Ok(prepared) => prepared,

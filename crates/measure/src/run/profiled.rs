@@ -10,7 +10,7 @@ use perfquilt_build::Relink;
 use perfquilt_config::Layouts;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
-use perfquilt_model::progress::Progress;
+use perfquilt_model::progress;
 use perfquilt_system::mounts::may_execute;
 
 /// Makes the executables of two servers afresh for each run of a profile, in a code layout that both share: code that
@@ -35,11 +35,7 @@ struct LinkedSide {
 impl FreshLinks {
     /// Prepares the links of two servers, each given with its measured executable. Notes why there is but one layout, if
     /// one of them cannot be linked again.
-    pub fn new(
-        ws: &Workspace,
-        servers: [(&NamedServer, Option<&str>); 2],
-        progress: &dyn Progress,
-    ) -> Result<Self> {
+    pub fn new(ws: &Workspace, servers: [(&NamedServer, Option<&str>); 2]) -> Result<Self> {
         let mut sides = servers.map(|(named, binary)| LinkedSide {
             server: named.built.dir.clone(),
             binary: binary.map(str::to_owned),
@@ -57,7 +53,7 @@ impl FreshLinks {
                     side.relink = Some(relink);
                 }
             }
-            Err(why) => progress.note(&format!(
+            Err(why) => progress::note(&format!(
                 "both servers run in the linker's own layout, so a function may differ because it lies elsewhere: {why}"
             )),
         }

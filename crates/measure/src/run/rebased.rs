@@ -7,7 +7,6 @@ use perfquilt_build::BuildItem;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Kind, Result};
 use perfquilt_model::point::Point;
-use perfquilt_model::progress::Progress;
 use perfquilt_model::rebase::{BuildResult, TestResult};
 use perfquilt_rebase::{RebasedSeries, named_paths};
 use perfquilt_series::series::path::shown;
@@ -20,7 +19,6 @@ pub fn build_rebased(
     rebased: &mut RebasedSeries,
     recipe: &str,
     test: bool,
-    progress: &dyn Progress,
 ) -> Result<()> {
     let release = rebased.to.name.clone();
     let base = BuildItem {
@@ -34,7 +32,7 @@ pub fn build_rebased(
     };
     let builder = builder_on(ws, recipe, &base)?;
     let source = StoredTrees::new(ws);
-    let mut program = builder.build(&base, &source, progress)?.identity;
+    let mut program = builder.build(&base, &source)?.identity;
     let mut built = Vec::new();
     let series = rebased.series.patches().iter().zip(&rebased.steps);
     for ((patch, step), report) in series.zip(&mut rebased.report.patches) {
@@ -50,7 +48,7 @@ pub fn build_rebased(
             base: base.tree.clone(),
             release: release.clone(),
         };
-        report.build = Some(match builder.build(&item, &source, progress) {
+        report.build = Some(match builder.build(&item, &source) {
             Ok(server) => {
                 report.same_program = server.identity == program;
                 program = server.identity;
@@ -66,7 +64,7 @@ pub fn build_rebased(
     if !test {
         return Ok(());
     }
-    let tested = test_items(&builder, base, built, &source, progress)?;
+    let tested = test_items(&builder, base, built, &source)?;
     for tested in judged(tested) {
         let index = tested.point.step();
         let patches = &mut rebased.report.patches;

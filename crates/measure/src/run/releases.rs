@@ -18,7 +18,7 @@ use perfquilt_model::comparable::Part;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::ExperimentHeader;
 use perfquilt_model::point::Point;
-use perfquilt_model::progress::Progress;
+use perfquilt_model::progress;
 use perfquilt_rebase::PointTrees;
 use perfquilt_store::Store;
 
@@ -29,14 +29,13 @@ pub fn compare(
     (old, new): (&str, &str),
     which: Option<&str>,
     request: &BisectRequest,
-    progress: &dyn Progress,
 ) -> Result<LossTable> {
     if ws.config.release(Some(old))?.version == ws.config.release(Some(new))?.version {
         return Err(Error::measuring(
             "the old release and the new one are the same",
         ));
     }
-    let sides = [old, new].map(|version| ReleaseSide::new(ws, version, which, progress));
+    let sides = [old, new].map(|version| ReleaseSide::new(ws, version, which));
     let [old_side, new_side] = sides;
     let sides = [old_side?, new_side?];
     let states: Vec<Revision> = sides.iter().flat_map(ReleaseSide::states).collect();
@@ -56,7 +55,7 @@ pub fn compare(
         let builder = builder(ws, &request.preset.recipe, &side.prepared)?;
         for point in side.points {
             let started = Instant::now();
-            let built = builder.build(&build_item(&side.prepared, point)?, &source, progress)?;
+            let built = builder.build(&build_item(&side.prepared, point)?, &source)?;
             if !built.cached {
                 comparison.built(started.elapsed().as_secs_f64());
             }
@@ -97,7 +96,7 @@ pub fn compare(
     let _lock = ExperimentLock::of(&ws.state(), &key)?;
     let mut runner = AdaptiveRunner::open(ws, &request.preset, metric, header, &key, &store)?;
     for (state, built) in servers.iter().enumerate() {
-        runner.add(state, built, progress)?;
+        runner.add(state, built)?;
     }
     // The new release's servers get data that its own bare server prepared.
     for state in [2, 3] {
@@ -114,14 +113,14 @@ pub fn compare(
         if wanted == 0 {
             return Ok(comparison.table());
         }
-        let step = progress.begin("measure", Some(u64::from(wanted)));
+        let step = progress::begin("measure", Some(u64::from(wanted)));
         step.update(
             0,
             None,
             &format!("{wanted} blocks of both releases, after {next}"),
         );
         let started = Instant::now();
-        let failed = runner.measure(&measured, next..next.saturating_add(wanted), progress)?;
+        let failed = runner.measure(&measured, next..next.saturating_add(wanted))?;
         seconds = started.elapsed().as_secs_f64() / f64::from(wanted);
         step.finish("");
         if let Some((state, error)) = failed.into_iter().next() {
@@ -178,13 +177,8 @@ struct ReleaseSide {
 }
 
 impl ReleaseSide {
-    fn new(
-        ws: &Workspace,
-        version: &str,
-        which: Option<&str>,
-        progress: &dyn Progress,
-    ) -> Result<Self> {
-        let prepared = prepare(ws, Some(version), progress)?;
+    fn new(ws: &Workspace, version: &str, which: Option<&str>) -> Result<Self> {
+        let prepared = prepare(ws, Some(version))?;
         let patches = prepared.series.patches();
         let (before, after) = match which {
             None => (0, patches.len()),

@@ -12,7 +12,6 @@ use perfquilt_bench::sandbox::{self, ProcessEnd, Sandbox};
 use perfquilt_bench::server::copy_tree;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
-use perfquilt_model::progress::Progress;
 use perfquilt_series::series::{Series, SeriesLocation};
 use perfquilt_series::upstream::{self, Release};
 use perfquilt_store::Store;
@@ -38,16 +37,12 @@ pub struct SandboxArea<'a> {
 impl<'a> SandboxArea<'a> {
     /// Fetches `release` (the current one if `None`) and opens the area. A new one starts with the release and with a
     /// copy of the workspace's results, and replaces the area of an earlier series of the workspace.
-    pub fn open(
-        ws: &'a Workspace,
-        release: Option<&'a str>,
-        progress: &dyn Progress,
-    ) -> Result<Self> {
+    pub fn open(ws: &'a Workspace, release: Option<&'a str>) -> Result<Self> {
         sandbox::check_support(&ws.config.sandbox).map_err(|why| {
             Error::sandbox_unavailable(format!("there is no sandbox: {why}"))
                 .hint("`perfquilt doctor` lists what is missing")
         })?;
-        let fetched = upstream::ensure(ws, release, progress)?;
+        let fetched = upstream::ensure(ws, release)?;
         let areas = ws.cache().join(caches::SANDBOXES);
         files::make_private(&areas)?;
         let owner = key(ws, &fetched);

@@ -9,7 +9,7 @@ use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::server_tests::compare;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::point::Point;
-use perfquilt_model::progress::Progress;
+use perfquilt_model::progress;
 use perfquilt_model::server_tests::{PointTests, TestRecord};
 use perfquilt_store::Store;
 
@@ -40,13 +40,12 @@ pub fn test_points(
     prepared: &Prepared,
     recipe: &str,
     points: &[Point],
-    progress: &dyn Progress,
 ) -> Result<Vec<TestedPoint>> {
     let builder = builder(ws, recipe, prepared)?;
-    let (items, _) = build_items(prepared, points, progress)?;
+    let (items, _) = build_items(prepared, points)?;
     let base = build_item(prepared, Point::BASE)?;
     let source = StoredTrees::new(ws);
-    let tested = test_items(&builder, base, items, &source, progress)?;
+    let tested = test_items(&builder, base, items, &source)?;
     let records = tested
         .iter()
         .filter_map(|(item, tested)| Some((builder.key(&item.tree), tested.as_ref().ok()?)));
@@ -74,14 +73,13 @@ pub(super) fn test_items(
     base: BuildItem,
     items: Vec<BuildItem>,
     source: &dyn SourceTree,
-    progress: &dyn Progress,
 ) -> Result<TestedItems> {
     let runner = SuiteRunner::new(builder)?;
     let runs = runner.repetitions() + 1;
-    let mut release = test_item(builder, &runner, &base, None, source, progress)?;
+    let mut release = test_item(builder, &runner, &base, None, source)?;
     let expected = Some(release.record.tests.len() as u64);
     let repeat = |item: &BuildItem, names: &[String], record: &mut TestRecord| {
-        runner.repeat(item, (names, runs), record, source, progress)
+        runner.repeat(item, (names, runs), record, source)
     };
     let failing = first(release.record.failed().map(str::to_owned).collect());
     repeat(&base, &failing, &mut release.record)?;
@@ -91,7 +89,7 @@ pub(super) fn test_items(
         if item.point == base.point {
             continue;
         }
-        let result = test_item(builder, &runner, &item, expected, source, progress);
+        let result = test_item(builder, &runner, &item, expected, source);
         let result = result.and_then(|mut found| {
             let of_patch = first(suspicious(&found.record, &release.record));
             repeat(&item, &of_patch, &mut found.record)?;
@@ -102,7 +100,7 @@ pub(super) fn test_items(
             Err(error) if matches!(error.kind(), Kind::Interrupted | Kind::Usage) => {
                 return Err(error.clone());
             }
-            Err(error) => progress.warn(error.warning(format!("point {} failed", item.point))),
+            Err(error) => progress::warn(error.warning(format!("point {} failed", item.point))),
             Ok(_) => {}
         }
         tested.push((item, result));
@@ -139,7 +137,6 @@ fn test_item(
     item: &BuildItem,
     expected: Option<u64>,
     source: &dyn SourceTree,
-    progress: &dyn Progress,
 ) -> Result<Tested> {
     if let Some(record) = runner.cached(&item.tree) {
         return Ok(Tested {
@@ -148,9 +145,9 @@ fn test_item(
         });
     }
     // The server itself first: if it does not build, the error names the patch and not its tests.
-    builder.build(item, source, progress)?;
+    builder.build(item, source)?;
     Ok(Tested {
-        record: runner.run(item, expected, source, progress)?,
+        record: runner.run(item, expected, source)?,
         cached: false,
     })
 }

@@ -19,17 +19,17 @@ impl RunJob<'_> {
 
     /// Finds the servers of `--server`, and the data of those of another release than the first one's.
     fn named_servers(&self, servers: &[(Point, String)]) -> Result<(Servers, ExperimentHeader)> {
-        let (ws, progress) = (self.ws, self.progress);
+        let ws = self.ws;
         let given: Vec<Point> = servers.iter().map(|(point, _)| *point).collect();
         check_points(&given)?;
         // All before anything is built.
         let found = servers
             .iter()
-            .map(|(point, name)| Ok((*point, FoundServer::find(ws, name, progress)?)));
+            .map(|(point, name)| Ok((*point, FoundServer::find(ws, name)?)));
         let found: Vec<(Point, FoundServer)> = found.collect::<Result<_>>()?;
         let mut named: BTreeMap<Point, NamedServer> = BTreeMap::new();
         for (point, server) in found {
-            named.insert(point, server.build(ws, &self.preset.recipe, progress)?);
+            named.insert(point, server.build(ws, &self.preset.recipe)?);
         }
         let base = &named[&Point::BASE];
         let mut header =

@@ -13,7 +13,7 @@ use perfquilt_judge::bisect::{Conclusion, Decision, DecisionKind, NextCommand, R
 use perfquilt_model::counted::listed;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::point::Point;
-use perfquilt_model::progress::Progress;
+use perfquilt_model::progress;
 use perfquilt_model::warning::Warning;
 use perfquilt_series::upstream::Objects;
 use perfquilt_store::Store;
@@ -35,15 +35,10 @@ pub enum ChangeSide {
 ///
 /// # Errors
 /// The errors of [`bisect`](super::bisect::bisect); [`Kind::Inconclusive`](perfquilt_model::error::Kind::Inconclusive) when good and bad do not differ.
-pub fn side(
-    ws: &Workspace,
-    states: &dyn Revisions,
-    request: &BisectRequest,
-    progress: &dyn Progress,
-) -> Result<ChangeSide> {
+pub fn side(ws: &Workspace, states: &dyn Revisions, request: &BisectRequest) -> Result<ChangeSide> {
     let question = question(request, states)?;
     let store = Store::open(&results(ws))?;
-    let mut run = BisectRun::open(ws, states, request, &question, &store, progress)?;
+    let mut run = BisectRun::open(ws, states, request, &question, &store)?;
     run.run(&|bisector| answer(bisector.path()).is_some())?;
     answer(run.bisector.path()).ok_or_else(|| {
         let states = states.states();
@@ -100,12 +95,7 @@ impl CommitsHere {
     /// Reads the commit `good`, the one that git tests and `bad` of the repository at `folder`, the second with the changes of
     /// tracked files that are not committed if it is checked out: a fix that every tried commit needs. Copies the files that
     /// git checks out for them into the object store of `ws`.
-    pub fn new(
-        ws: &Workspace,
-        folder: &Path,
-        (good, bad): (&str, &str),
-        progress: &dyn Progress,
-    ) -> Result<Self> {
+    pub fn new(ws: &Workspace, folder: &Path, (good, bad): (&str, &str)) -> Result<Self> {
         let git = Git::of_caller(folder);
         let source = ws.config.release(None)?;
         let store = Objects::open_or_create(&ws.object_store())?;
@@ -135,15 +125,15 @@ impl CommitsHere {
         }
         let is_checked_out = here.tested.name == "HEAD";
         if !is_checked_out {
-            progress.note(&format!(
+            progress::note(&format!(
                 "measuring {}, git's {}: git checks nothing out, so nothing of the work tree is part of it",
                 here.states[1].label, here.tested.name
             ));
         } else if here.git.ok(&["rev-parse", "--is-inside-work-tree"])? == "true" {
-            here.add_work_tree(folder, &store, progress)?;
+            here.add_work_tree(folder, &store)?;
         }
         if !here.absent.is_empty() {
-            progress.warn(Warning::absent_files(format!(
+            progress::warn(Warning::absent_files(format!(
                 "the folders of submodules that are not here are empty in what is measured: {}; `{UPDATE}` fetches them",
                 here.absent_submodules()
             )));
@@ -189,16 +179,11 @@ impl CommitsHere {
 
     /// Adds the uncommitted changes of tracked files to the state that is checked out, and notes what is part of it and what is
     /// not.
-    fn add_work_tree(
-        &mut self,
-        folder: &Path,
-        store: &Objects,
-        progress: &dyn Progress,
-    ) -> Result<()> {
+    fn add_work_tree(&mut self, folder: &Path, store: &Objects) -> Result<()> {
         let found = work_tree(&self.git, folder, &self.tested.commit)?;
         let here = &mut self.states[1];
         if !found.submodules.is_empty() {
-            progress.note(&format!(
+            progress::note(&format!(
                 "submodules are measured at the commits that {} names, not as they are here: {}",
                 here.label,
                 found.submodules.join(", ")
@@ -208,7 +193,7 @@ impl CommitsHere {
         if found.changed.is_empty() {
             return Ok(());
         }
-        progress.note(&format!(
+        progress::note(&format!(
             "measuring {} with the uncommitted changes in {}",
             here.label,
             found.changed.join(", ")
@@ -219,7 +204,7 @@ impl CommitsHere {
         here.name = format!("{}+{tree}", here.name);
         here.tree = tree;
         if let Some(words) = self.untracked_files() {
-            progress.note(&words);
+            progress::note(&words);
         }
         self.untracked.clear();
         Ok(())

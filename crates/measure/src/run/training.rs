@@ -12,7 +12,6 @@ use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Profile, Workload};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::point::Point;
-use perfquilt_model::progress::Progress;
 
 /// The seed of every training run, so that all draw the same numbers.
 const SEED: u64 = 1;
@@ -65,18 +64,12 @@ impl Training for Trainer {
         Ok(hex::encode(digest.finalize()))
     }
 
-    fn train(
-        &self,
-        server: &Built,
-        label: &str,
-        env: &[(String, String)],
-        progress: &dyn Progress,
-    ) -> Result<()> {
+    fn train(&self, server: &Built, label: &str, env: &[(String, String)]) -> Result<()> {
         let adapter = server::adapter(&self.ws)?;
         let workloads: Vec<&Workload> = self.workloads.iter().collect();
         let clients = Clients::new(&self.ws, &self.release, &workloads)?;
         let data = (self.release.as_str(), server.dir.as_path());
-        let template = clients.template(&self.ws, adapter.as_ref(), &workloads, data, progress)?;
+        let template = clients.template(&self.ws, adapter.as_ref(), &workloads, data)?;
         let space = ServerSpace {
             servers: 1,
             bytes: server::size_of_tree(&template)?,

@@ -17,7 +17,7 @@ use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::bisect::Conclusion;
 use perfquilt_model::counted::counted;
 use perfquilt_model::error::{Error, Kind, Result};
-use perfquilt_model::progress::Progress;
+use perfquilt_model::progress;
 use perfquilt_model::rebase::{BuildResult, PatchReport, TestResult};
 use perfquilt_model::warning::Warning;
 use perfquilt_model::watch::{ChangeKind, StateChange};
@@ -51,9 +51,8 @@ pub fn look(
     line: &WatchedLine,
     options: &WatchOptions<'_>,
     emit: &mut Emit<'_>,
-    progress: &dyn Progress,
 ) -> Result<()> {
-    let from = upstream::ensure(ws, line.release.as_deref(), progress)?;
+    let from = upstream::ensure(ws, line.release.as_deref())?;
     let series = Series::load_for(ws, Some(&from.version))?;
     if series.patches().is_empty() {
         return Err(Error::measuring(format!(
@@ -64,18 +63,17 @@ pub fn look(
     let look = Look {
         followed: FollowedSeries::new(ws, &from, &series),
         line,
-        tip: tip(ws, line, &from, progress)?,
+        tip: tip(ws, line, &from)?,
         ws,
         from: &from,
         series: &series,
         emit: RefCell::new(emit),
-        progress,
     };
     let range = look.since("checked")?;
     if range.len() > 1 {
         let count = counted(range.len() - 1, "new state", "new states");
         let since = look.named(&range[0]);
-        progress.note(&format!("{}: {count} since {since}", line.name));
+        progress::note(&format!("{}: {count} since {since}", line.name));
         look.fits(&range)?;
         if let Some(recipe) = options.recipe {
             look.builds(&range, recipe, options.test)?;
@@ -101,7 +99,6 @@ struct Look<'a> {
     followed: FollowedSeries<'a>,
     tip: Commit,
     emit: RefCell<&'a mut Emit<'a>>,
-    progress: &'a dyn Progress,
 }
 
 /// Returns the name of a reference of the line.
@@ -110,19 +107,14 @@ fn reference(line: &WatchedLine, what: &str) -> String {
 }
 
 /// Fetches the line, and returns its last commit.
-fn tip(
-    ws: &Workspace,
-    line: &WatchedLine,
-    from: &Release,
-    progress: &dyn Progress,
-) -> Result<Commit> {
+fn tip(ws: &Workspace, line: &WatchedLine, from: &Release) -> Result<Commit> {
     if let Some(source) = &line.git {
-        let id = fetch_branch(ws, source, &reference(line, "tip"), progress)?;
+        let id = fetch_branch(ws, source, &reference(line, "tip"))?;
         return commit(ws, &id);
     }
     let source = line.debian.as_ref();
     let source = source.ok_or_else(|| Error::internal("a line without a source"))?;
-    let newest = fetch_newest(ws, source, progress)?;
+    let newest = fetch_newest(ws, source)?;
     // A version that the configuration has is the release itself, whose commit is the same.
     let newest = if newest.tree == from.tree {
         from.clone()
@@ -299,7 +291,7 @@ impl Look<'_> {
         let found = match changes(range.len() - 1, &BTreeSet::new(), &state) {
             // Without upstream's own server there is nothing to compare.
             Err(error) if error.kind() == Kind::Build => {
-                self.progress.warn(error.warning(&self.line.name));
+                progress::warn(error.warning(&self.line.name));
                 return Ok(());
             }
             found => found?,
@@ -327,7 +319,7 @@ impl Look<'_> {
     /// Builds the points of the series on a commit, and returns what is wrong with the server of each patch.
     fn built(&self, on: &Commit, recipe: &str, test: bool) -> Result<Vec<BTreeSet<ChangeKind>>> {
         let mut rebased = self.followed.rebased(&self.release_of(on))?;
-        build_rebased(self.ws, &mut rebased, recipe, test, self.progress)?;
+        build_rebased(self.ws, &mut rebased, recipe, test)?;
         Ok(rebased.report.patches.iter().map(faults_of).collect())
     }
 
@@ -355,7 +347,7 @@ impl Look<'_> {
     fn speed(&self, range: &[Commit], series: &Series, request: &BisectRequest) -> Result<()> {
         let search = |series: Series, range: &[Commit]| {
             let states = CommitRevisions::of(self.ws, self.from, series, range.to_vec());
-            bisect(self.ws, &states, request, self.progress).map_err(unbuilt)
+            bisect(self.ws, &states, request).map_err(unbuilt)
         };
         let found = search(series.clone(), range)?.outcome;
         match found.conclusion {
@@ -363,7 +355,7 @@ impl Look<'_> {
             Conclusion::Undecided => {
                 let (line, workload) = (&self.line.name, &request.workload);
                 let told = format!("{line}: whether {workload} is slower stays open");
-                self.progress.warn(Warning::open_speed(told));
+                progress::warn(Warning::open_speed(told));
                 return Ok(());
             }
             _ => return Ok(()),

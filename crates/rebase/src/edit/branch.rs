@@ -4,13 +4,15 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use strum::Display;
+
 use super::conflict::{self, StoppedRebase};
 use super::git_rebase::{self, EditWorktree};
 use super::publish;
 use super::{EditSession, folder};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Kind, Result};
-use perfquilt_model::progress::Progress;
+use perfquilt_model::progress;
 use perfquilt_model::warning::Warning;
 use perfquilt_series::series::message::{Message, PATCH_KEY};
 use perfquilt_series::series::{Series, Timestamp};
@@ -39,7 +41,8 @@ pub struct EditRequest {
 }
 
 /// The state in which `edit` found the branch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Display)]
+#[strum(serialize_all = "lowercase")]
 pub enum BranchState {
     /// The branch is new.
     Created,
@@ -77,11 +80,11 @@ pub struct EditBranch {
 }
 
 /// Opens a worktree with a branch of the stack, one commit per patch.
-pub fn open(ws: &Workspace, request: &EditRequest, progress: &dyn Progress) -> Result<EditBranch> {
+pub fn open(ws: &Workspace, request: &EditRequest) -> Result<EditBranch> {
     let lock = publish::lock(ws)?;
     publish::recover_locked(ws, &lock)?;
     let series = Series::load_for(ws, request.version.as_deref())?;
-    let release = upstream::ensure(ws, request.version.as_deref(), progress)?;
+    let release = upstream::ensure(ws, request.version.as_deref())?;
     let stack = stack::apply_with(ws, &release, &series, request.fuzz)?;
     let wanted = request
         .patch
@@ -99,7 +102,6 @@ pub fn open(ws: &Workspace, request: &EditRequest, progress: &dyn Progress) -> R
         release: &release,
         tip: stack_tip(&stack),
         stack: &stack,
-        progress,
         _lock: &lock,
         checkout: Arc::new(locks::wait_file(&folder(ws).join("checkout.lock"), || {})?),
     };
@@ -136,12 +138,12 @@ pub fn open(ws: &Workspace, request: &EditRequest, progress: &dyn Progress) -> R
 }
 
 /// Removes the worktree and its branch if the series has all of its work.
-pub fn close(ws: &Workspace, version: Option<&str>, progress: &dyn Progress) -> Result<PathBuf> {
+pub fn close(ws: &Workspace, version: Option<&str>) -> Result<PathBuf> {
     let lock = publish::lock(ws)?;
     publish::recover_locked(ws, &lock)?;
     let session = pick(ws, version)?;
     let store = Objects::open(&ws.object_store())?;
-    let worktree = EditWorktree::new(ws, &store, &session, progress);
+    let worktree = EditWorktree::new(ws, &store, &session);
     worktree.settle()?;
     let place = session.place(ws)?;
     if place == WorktreeState::Complete {
@@ -253,7 +255,6 @@ struct EditContext<'a> {
     /// Last commit of the current series' stack.
     tip: String,
     stack: &'a Stack,
-    progress: &'a dyn Progress,
     _lock: &'a Lock,
     /// Locked until git has ended, which removes a worktree that it could not complete, even after this program died.
     checkout: Arc<File>,
@@ -261,7 +262,7 @@ struct EditContext<'a> {
 
 impl EditContext<'_> {
     fn worktree<'a>(&'a self, session: &'a EditSession) -> EditWorktree<'a> {
-        EditWorktree::new(self.ws, self.store, session, self.progress)
+        EditWorktree::new(self.ws, self.store, session)
     }
 
     fn create(&self, request: &EditRequest) -> Result<EditSession> {
@@ -283,7 +284,7 @@ impl EditContext<'_> {
         match history::reference(self.store, &session.reference())? {
             Some(found) if found != self.tip => {
                 let words = format!("using the existing branch {}", session.branch);
-                self.progress.warn(Warning::existing_branch(words));
+                progress::warn(Warning::existing_branch(words));
             }
             _ => history::set_reference(self.store, &session.reference(), &self.tip)?,
         }
@@ -324,7 +325,7 @@ impl EditContext<'_> {
         git.ok(&["worktree", "prune", EXPIRE])?;
         let parent = folder(self.ws);
         std::fs::create_dir_all(&parent).map_err(|e| Error::io("create", &parent, &e))?;
-        let step = self.progress.begin("checking out", None);
+        let step = progress::begin("checking out", None);
         // The second `--force` overrides the lock that a killed git may have left.
         let output = git
             .command(&["worktree", "add", "--quiet", "--force", "--force"])
@@ -388,7 +389,7 @@ impl EditContext<'_> {
         let same = session.starts_at(self.store, self.stack)?;
         let changed = || -> Result<bool> { Ok(!git.status()?.changed.is_empty()) };
         if same && session.is_old() && (unsaved || changed()?) {
-            self.progress.warn(Warning::old_patch_lines(format!(
+            progress::warn(Warning::old_patch_lines(format!(
                 "an earlier version of perfquilt made the branch {}; `perfquilt refresh` reads its `Patch:` lines once more and writes `{PATCH_KEY}:`",
                 session.branch
             )));
@@ -432,7 +433,7 @@ impl EditContext<'_> {
         let own = git.ok(&["rev-list", "--max-count=1", "HEAD", "--not", tip, &self.tip])?;
         if !own.is_empty() {
             let name = git_rebase::keep(self.store, &session.release, &own)?;
-            self.progress.warn(Warning::kept_commit(format!(
+            progress::warn(Warning::kept_commit(format!(
                 "the checked-out commit was not on the branch; it is kept as {name}"
             )));
             kept.get_or_insert(name);

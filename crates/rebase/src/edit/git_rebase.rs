@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use super::{EditSession, folder};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Kind, Result};
-use perfquilt_model::progress::Progress;
+use perfquilt_model::progress;
 use perfquilt_model::warning::Warning;
 use perfquilt_series::stack::history;
 use perfquilt_series::state;
@@ -108,22 +108,11 @@ pub(super) struct EditWorktree<'a> {
     pub(super) ws: &'a Workspace,
     pub(super) store: &'a Objects,
     pub(super) session: &'a EditSession,
-    pub(super) progress: &'a dyn Progress,
 }
 
 impl<'a> EditWorktree<'a> {
-    pub(super) fn new(
-        ws: &'a Workspace,
-        store: &'a Objects,
-        session: &'a EditSession,
-        progress: &'a dyn Progress,
-    ) -> Self {
-        EditWorktree {
-            ws,
-            store,
-            session,
-            progress,
-        }
+    pub(super) fn new(ws: &'a Workspace, store: &'a Objects, session: &'a EditSession) -> Self {
+        EditWorktree { ws, store, session }
     }
 
     /// Runs git with arguments `words` in the worktree, which must have no uncommitted changes.
@@ -216,7 +205,7 @@ impl<'a> EditWorktree<'a> {
                 Ok(None) => {}
             }
             if !told {
-                self.progress.warn(Warning::git_still_runs(
+                progress::warn(Warning::git_still_runs(
                     "git from an interrupted command is still running; waiting for it to finish",
                 ));
                 told = true;
@@ -332,7 +321,7 @@ impl<'a> EditWorktree<'a> {
                 kept.join(" and ")
             ));
         }
-        self.progress.warn(Warning::restored_worktree(line));
+        progress::warn(Warning::restored_worktree(line));
         Ok(())
     }
 

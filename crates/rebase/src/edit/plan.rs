@@ -3,6 +3,8 @@
 
 use std::collections::BTreeSet;
 
+use strum::Display;
+
 use super::assign::{self, Assignment, BranchCommit, OriginalPatch, short};
 use super::branch::stack_tip;
 use super::publish::FileChange;
@@ -20,7 +22,8 @@ use perfquilt_series::stack::{self, AppliedPatch, Stack, format, if_applies};
 use perfquilt_series::upstream::{Objects, Release};
 
 /// How a refresh changes a patch's file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Display)]
+#[strum(serialize_all = "lowercase")]
 pub enum PatchChange {
     /// The file stays the same, byte for byte.
     Kept,
@@ -32,19 +35,6 @@ pub enum PatchChange {
     Reworded,
     /// The patch is new.
     New,
-}
-
-impl PatchChange {
-    /// Returns the name in the command's output: one word.
-    pub fn name(self) -> &'static str {
-        match self {
-            PatchChange::Kept => "kept",
-            PatchChange::Moved => "moved",
-            PatchChange::Changed => "changed",
-            PatchChange::Reworded => "reworded",
-            PatchChange::New => "new",
-        }
-    }
 }
 
 /// A patch of the series after the refresh.

@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
-use perfquilt_model::progress::Progress;
 use perfquilt_series::series::SeriesLocation;
 use perfquilt_series::stack;
 use perfquilt_series::upstream;
@@ -25,12 +24,7 @@ pub struct QuiltTree {
 
 /// Unpacks a release into `dir`, which must be new or empty, and configures quilt there to use the workspace's
 /// series and patches.
-pub fn quilt(
-    ws: &Workspace,
-    version: Option<&str>,
-    dir: &Path,
-    progress: &dyn Progress,
-) -> Result<QuiltTree> {
+pub fn quilt(ws: &Workspace, version: Option<&str>, dir: &Path) -> Result<QuiltTree> {
     let directory = std::path::absolute(dir).map_err(|e| Error::io("find", dir, &e))?;
     if let Ok(mut entries) = std::fs::read_dir(&directory)
         && entries.next().is_some()
@@ -46,8 +40,8 @@ pub fn quilt(
         .file()
         .entries()
         .len();
-    let release = upstream::ensure(ws, version, progress)?;
-    let files = stack::export(&ws.object_store(), &release.tree, &directory, progress)?;
+    let release = upstream::ensure(ws, version)?;
+    let files = stack::export(&ws.object_store(), &release.tree, &directory)?;
     let pc = directory.join(".pc");
     let inside = |path: &Path| -> Result<Vec<u8>> {
         let path = std::fs::canonicalize(path).map_err(|e| Error::io("find", path, &e))?;

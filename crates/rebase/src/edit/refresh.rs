@@ -11,7 +11,7 @@ use super::plan::{EmptyCommit, Planner, RefreshedPatch};
 use super::publish::{self, FileChange, ReferenceMove};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Kind, Result};
-use perfquilt_model::progress::Progress;
+use perfquilt_model::progress;
 use perfquilt_model::warning::Warning;
 use perfquilt_series::series::message::{Message, PATCH_KEY, with_new_key};
 use perfquilt_series::series::{Series, SeriesLocation, looks_like_patch};
@@ -62,29 +62,25 @@ pub struct RefreshResult {
 /// # Errors
 /// [`Kind::Usage`] when there is no branch or work is uncommitted;
 /// [`Kind::Series`] when series and branch both changed, a patch is empty, or the branch is not a linear history on the release.
-pub fn refresh(
-    ws: &Workspace,
-    options: &RefreshOptions,
-    progress: &dyn Progress,
-) -> Result<RefreshResult> {
+pub fn refresh(ws: &Workspace, options: &RefreshOptions) -> Result<RefreshResult> {
     let lock = publish::lock(ws)?;
     publish::recover_locked(ws, &lock)?;
     let mut session = pick(ws, options.version.as_deref())?;
     refuse_unknown(ws, &session)?;
     let store = Objects::open(&ws.object_store())?;
-    let worktree = EditWorktree::new(ws, &store, &session, progress);
+    let worktree = EditWorktree::new(ws, &store, &session);
     worktree.settle()?;
     let tip_before = worktree.tip()?;
     let CommittedWork { untracked, picked } = ready(&worktree, options.dry_run)?;
     // `ready` may have finished a rebase, which moves the branch.
     let branch_tip = worktree.tip()?;
-    let release = upstream::ensure(ws, Some(&session.version), progress)?;
+    let release = upstream::ensure(ws, Some(&session.version))?;
     let location = SeriesLocation::of(ws, Some(&session.version))?;
     let series = Series::load_for(ws, Some(&session.version))?;
     let stack = stack::apply_with(ws, &release, &series, session.fuzz)?;
     let mut commits = history::commits(&store, &session.base, &branch_tip)?;
     if read_old_names(&mut commits, &series, session.is_old()) {
-        progress.warn(Warning::old_patch_lines(format!(
+        progress::warn(Warning::old_patch_lines(format!(
             "lines `Patch: NAME` of the branch {} are read as names of patches, as in earlier versions; the line is called `{PATCH_KEY}:` now",
             session.branch
         )));
@@ -222,9 +218,9 @@ struct CommittedWork {
 
 /// Checks that all work is committed on the branch, and continues a running rebase.
 fn ready(worktree: &EditWorktree<'_>, dry_run: bool) -> Result<CommittedWork> {
-    let (session, progress) = (worktree.session, worktree.progress);
+    let session = worktree.session;
     if session.place(worktree.ws)? != WorktreeState::Complete {
-        progress.warn(Warning::worktree_gone(format!(
+        progress::warn(Warning::worktree_gone(format!(
             "{} no longer exists; using the commits of {}",
             session.directory.display(),
             session.branch
@@ -253,7 +249,7 @@ fn ready(worktree: &EditWorktree<'_>, dry_run: bool) -> Result<CommittedWork> {
                     .hint(format!("finish it first: `{next}`")),
             );
         }
-        let step = progress.begin("continuing the rebase", None);
+        let step = progress::begin("continuing the rebase", None);
         let ended = worktree.run(&["rebase", "--continue"], ("GIT_EDITOR", "true"))?;
         if ended.undone {
             return Err(
@@ -298,7 +294,7 @@ fn ready(worktree: &EditWorktree<'_>, dry_run: bool) -> Result<CommittedWork> {
     }
     for file in &status.untracked {
         let words = format!("{file} is not committed, so it is in no patch");
-        progress.warn(Warning::uncommitted_file(words));
+        progress::warn(Warning::uncommitted_file(words));
     }
     Ok(CommittedWork {
         untracked: status.untracked,

@@ -2,6 +2,7 @@
 
 use super::git_rebase::EditWorktree;
 use perfquilt_model::error::{Error, Result};
+use perfquilt_model::progress;
 use perfquilt_model::warning::Warning;
 use perfquilt_series::stack::history;
 use perfquilt_system::git::worktree::WorktreeState;
@@ -19,7 +20,7 @@ impl EditWorktree<'_> {
         for commit in known.into_iter().flatten() {
             if self.store.has_named(&commit).unwrap_or(false) {
                 history::set_reference(self.store, &reference, &commit)?;
-                self.progress.warn(Warning::restored_branch(format!(
+                progress::warn(Warning::restored_branch(format!(
                     "the branch {} was missing; perfquilt restored it at {commit:.12}",
                     session.branch
                 )));

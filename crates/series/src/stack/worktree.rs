@@ -18,7 +18,7 @@ use crate::series::path;
 use crate::upstream::Objects;
 use crate::upstream::objects::{MODE_COMMIT, MODE_EXEC, MODE_LINK, empty_tree};
 use perfquilt_model::error::{Error, Result};
-use perfquilt_model::progress::Progress;
+use perfquilt_model::progress;
 use perfquilt_system::files::if_there;
 use perfquilt_system::locks::{self, Lock};
 use perfquilt_system::process::check_interrupted;
@@ -85,7 +85,7 @@ impl Worktree {
     /// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted) (the next move continues from there),
     /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the journal is damaged,
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a file cannot be written.
-    pub fn move_to(&self, tree: &str, progress: &dyn Progress) -> Result<MoveResult> {
+    pub fn move_to(&self, tree: &str) -> Result<MoveResult> {
         let target = oid(tree)?;
         let mut trees = self.read_journal()?;
         if trees == [target] {
@@ -93,7 +93,7 @@ impl Worktree {
         }
         if !self.has_trees(&trees)? {
             // The tree is of another object store, so its files are unknown.
-            progress.note(&format!(
+            progress::note(&format!(
                 "{} belongs to another workspace; replacing its files",
                 self.files.root.display()
             ));
@@ -115,9 +115,7 @@ impl Worktree {
             trees.push(target);
         }
         self.write_journal(&trees)?;
-        let moved = self
-            .files
-            .apply(&differences, interrupted, time, progress)?;
+        let moved = self.files.apply(&differences, interrupted, time)?;
         self.write_journal(&[target])?;
         File::options()
             .write(true)
@@ -217,10 +215,9 @@ impl FolderFiles {
         differences: &Differences,
         look_first: bool,
         time: SystemTime,
-        progress: &dyn Progress,
     ) -> Result<MoveResult> {
         let mut moved = MoveResult::default();
-        let step = progress.begin("moving the source tree", Some(differences.len() as u64));
+        let step = progress::begin("moving the source tree", Some(differences.len() as u64));
         let mut done = 0_u64;
         let mut tick = |path: &[u8]| -> Result<()> {
             done += 1;
@@ -358,12 +355,7 @@ fn write_file(file: &Path, mode: u32, content: &[u8], time: SystemTime) -> Resul
 }
 
 /// Writes a whole tree to `dir`, which must be new or empty; returns the number of files.
-pub fn export(
-    object_store: &Path,
-    tree: &str,
-    dir: &Path,
-    progress: &dyn Progress,
-) -> Result<usize> {
+pub fn export(object_store: &Path, tree: &str, dir: &Path) -> Result<usize> {
     let root = std::path::absolute(dir).map_err(|e| Error::io("find", dir, &e))?;
     std::fs::create_dir_all(&root).map_err(|e| Error::io("create", &root, &e))?;
     let files = FolderFiles {
@@ -373,5 +365,5 @@ pub fn export(
     let mut differences = Differences::new();
     files.compare(empty_tree(), oid(tree)?, &mut differences)?;
     let now = SystemTime::now();
-    Ok(files.apply(&differences, false, now, progress)?.written)
+    Ok(files.apply(&differences, false, now)?.written)
 }

@@ -7,24 +7,19 @@ use std::path::Path;
 use super::import::{FileSink, ImportedTree, import};
 use super::objects::{MODE_LINK, Objects, file_mode};
 use perfquilt_model::error::{Error, Result};
-use perfquilt_model::progress::Progress;
+use perfquilt_model::progress;
 
 /// Folders of version control, quilt and perfquilt, which are not part of a release.
 const EXCLUDED_FOLDERS: [&str; 5] = [".git", ".pc", ".svn", ".hg", ".perfquilt"];
 
 /// Imports the tree below `root` without the folders of version control, quilt and perfquilt.
-pub fn import_directory(
-    store: &Objects,
-    root: &Path,
-    progress: &dyn Progress,
-    label: &str,
-) -> Result<ImportedTree> {
+pub fn import_directory(store: &Objects, root: &Path, label: &str) -> Result<ImportedTree> {
     let hint = "correct `directory`; a relative path starts at the workspace's root";
     if !root.is_dir() {
         let fault = format!("{} is not a folder", root.display());
         return Err(Error::archive(fault).hint(hint));
     }
-    let step = progress.begin(&format!("importing {label}"), None);
+    let step = progress::begin(&format!("importing {label}"), None);
     let imported = import(store, false, |sink| {
         walk(sink, root, &mut Vec::new(), &EXCLUDED_FOLDERS)
     })?;

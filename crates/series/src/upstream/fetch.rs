@@ -12,104 +12,78 @@ use perfquilt_config::CONFIG_FILE;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{DebianSource, ReleaseSource};
 use perfquilt_model::error::{Error, Kind, Result};
-use perfquilt_model::progress::Progress;
+use perfquilt_model::progress;
 use perfquilt_system::locks;
 use perfquilt_system::process::{Command, find_program};
 
 /// The machine's own configuration of apt.
 pub(super) const APT: &str = "/etc/apt";
 
-/// A release whose tree is in the object store.
-#[derive(Debug)]
-pub(super) struct FetchedRelease {
-    pub source: String,
-    pub file: String,
-    pub sha256: String,
-    pub commit: String,
-    pub tree: Oid,
-}
-
-impl FetchedRelease {
-    fn new(source: &ReleaseSource, tree: Oid) -> Self {
-        FetchedRelease {
-            source: source_text(source),
-            file: String::new(),
-            sha256: String::new(),
-            commit: String::new(),
-            tree,
-        }
-    }
-}
-
+/// Imports a release's tree into the object store, and returns its record.
 pub(super) fn fetch(
     ws: &Workspace,
     store: &Objects,
     source: &ReleaseSource,
     locked: Option<&LockedRelease>,
-    progress: &dyn Progress,
-) -> Result<FetchedRelease> {
+) -> Result<LockedRelease> {
+    let record = |tree: Oid| LockedRelease {
+        version: source.version.clone(),
+        source: source_text(source),
+        tree: tree.to_string(),
+        ..LockedRelease::default()
+    };
     let label = ws.config.release_name(&source.version);
     if let Some(git) = &source.git {
-        let tagged = git::fetch(store, git, ws.root(), &source.version, progress)?;
-        return Ok(FetchedRelease {
+        let tagged = git::fetch(store, git, ws.root(), &source.version)?;
+        return Ok(LockedRelease {
             commit: tagged.commit.to_string(),
-            ..FetchedRelease::new(source, tagged.tree)
+            ..record(tagged.tree)
         });
     }
     if let Some(directory) = &source.directory {
         let root = ws.root().join(directory);
-        let imported = directory::import_directory(store, &root, progress, &label)
+        let imported = directory::import_directory(store, &root, &label)
             .map_err(|error| at_directory(ws, source, error))?;
-        return Ok(FetchedRelease::new(source, imported.tree));
+        return Ok(record(imported.tree));
     }
     let is_recorded = |sha256: &str| {
         locked.is_none_or(|locked| locked.sha256.is_empty() || locked.sha256 == sha256)
     };
-    let found = match archive(ws, source, progress) {
+    let found = match archive(ws, source) {
         Ok((_, sha256)) if !source.copies.is_empty() && !is_recorded(&sha256) => {
             let fault = format!("the file of {label} is not the recorded one");
-            copy(ws, source, locked, Error::arguments(fault), progress)
+            copy(ws, source, locked, Error::arguments(fault))
         }
         Err(error) if error.kind() == Kind::Usage && !source.copies.is_empty() => {
-            copy(ws, source, locked, error, progress)
+            copy(ws, source, locked, error)
         }
         found => found,
     };
     let (file, sha256) = found.map_err(|error| suggest(ws, source, locked, error))?;
-    let imported = tarball::import_tarball(store, &file, progress, &label)?;
-    progress.note(&format!(
+    let imported = tarball::import_tarball(store, &file, &label)?;
+    progress::note(&format!(
         "{label}: {} files, {} MB",
         imported.files,
         imported.bytes / 1_000_000
     ));
     let name = file.file_name().unwrap_or_default();
-    Ok(FetchedRelease {
+    Ok(LockedRelease {
         file: name.to_string_lossy().into_owned(),
         sha256,
-        ..FetchedRelease::new(source, imported.tree)
+        ..record(imported.tree)
     })
 }
 
 /// Returns the path of the release's tarball and its SHA-256, after checking it.
-fn archive(
-    ws: &Workspace,
-    source: &ReleaseSource,
-    progress: &dyn Progress,
-) -> Result<(PathBuf, String)> {
+fn archive(ws: &Workspace, source: &ReleaseSource) -> Result<(PathBuf, String)> {
     if let Some(wanted) = &source.debian {
         let all = packages(ws);
-        return debian::fetch(
-            ws.cache(),
-            &source.version,
-            wanted,
-            &all,
-            Path::new(APT),
-            progress,
-        )
-        .map_err(|error| match error.kind() {
-            Kind::Usage => error.at(CONFIG_FILE, None),
-            _ => error,
-        });
+        return debian::fetch(ws.cache(), &source.version, wanted, &all, Path::new(APT)).map_err(
+            |error| match error.kind() {
+                Kind::Usage => error.at(CONFIG_FILE, None),
+                _ => error,
+            },
+        );
     }
     let tarball = source
         .tarball
@@ -117,7 +91,7 @@ fn archive(
         .ok_or_else(|| Error::internal("a release without a source"))?;
     let expected = tarball.sha256.to_lowercase();
     if is_address(&tarball.url) {
-        let file = download(ws, &tarball.url, &expected, progress)?;
+        let file = download(ws, &tarball.url, &expected)?;
         return Ok((file, expected));
     }
     let file = ws.root().join(&tarball.url);
@@ -137,15 +111,14 @@ fn copy(
     source: &ReleaseSource,
     locked: Option<&LockedRelease>,
     mut error: Error,
-    progress: &dyn Progress,
 ) -> Result<(PathBuf, String)> {
     let (target, expected) = match recorded_file(ws, source, locked) {
         Ok(recorded) => recorded,
         Err(fault) => return Err(error.details([fault.message()])),
     };
     for url in &source.copies {
-        progress.note(&format!("{}; trying {url}", error.message()));
-        match download(ws, url, &expected, progress) {
+        progress::note(&format!("{}; trying {url}", error.message()));
+        match download(ws, url, &expected) {
             Ok(file) if target.is_none() => return Ok((file, expected)),
             Ok(file) => return Ok((supply(ws, source, locked, &file)?, expected)),
             Err(fault) if fault.kind() == Kind::Usage => error = error.details([fault.message()]),
@@ -248,7 +221,7 @@ fn check(file: &Path, expected: &str) -> Result<()> {
 
 /// Downloads a tarball unless the cache has it with the expected digest, which names its folder. Returns the checked
 /// file.
-fn download(ws: &Workspace, url: &str, expected: &str, progress: &dyn Progress) -> Result<PathBuf> {
+fn download(ws: &Workspace, url: &str, expected: &str) -> Result<PathBuf> {
     let scheme = url.split("://").next().unwrap_or_default();
     if !["http", "https", "ftp"].contains(&scheme) {
         return Err(Error::download(format!("cannot download from {scheme}://"))
@@ -266,7 +239,7 @@ fn download(ws: &Workspace, url: &str, expected: &str, progress: &dyn Progress) 
     // A fixed name, so that the next download replaces the leftover of a killed one.
     let part = folder.join(format!(".{name}.part"));
     let _turn = locks::wait(&part, || {
-        progress.note(&format!("waiting: another perfquilt downloads {name}"));
+        progress::note(&format!("waiting: another perfquilt downloads {name}"));
     })?;
     // Dropping it removes the file before the lock is released, unless `persist` renames it.
     let part = TempPath::try_from_path(&part).map_err(|e| Error::io("find", &part, &e))?;
@@ -301,7 +274,7 @@ fn download(ws: &Workspace, url: &str, expected: &str, progress: &dyn Progress) 
         return Err(Error::download("neither curl nor wget is installed")
             .hint("`apt-get install curl`, or give the tarball as a file"));
     };
-    let step = progress.begin(&format!("downloading {name}"), None);
+    let step = progress::begin(&format!("downloading {name}"), None);
     let output = command.network().run()?;
     if !output.success() {
         return Err(Error::download(format!("cannot download {url}"))

@@ -8,7 +8,7 @@ use crate::upstream::store_error;
 use perfquilt_config::GitSource;
 use perfquilt_model::counted::counted;
 use perfquilt_model::error::{Error, Result};
-use perfquilt_model::progress::Progress;
+use perfquilt_model::progress;
 use perfquilt_model::warning::Warning;
 use perfquilt_system::caches;
 use perfquilt_system::git::own_git;
@@ -29,9 +29,8 @@ pub fn fetch(
     source: &GitSource,
     directory: &std::path::Path,
     version: &str,
-    progress: &dyn Progress,
 ) -> Result<FetchedTag> {
-    let step = progress.begin(
+    let step = progress::begin(
         &format!("fetching {} from {}", source.tag, source.remote),
         None,
     );
@@ -78,7 +77,7 @@ pub fn fetch(
     check(store, tagged.tree, &mut Vec::new(), &mut absent)?;
     let tarball = "are not fetched; if the build needs them, use the release's tarball";
     if absent.submodules > 0 {
-        progress.warn(Warning::absent_files(format!(
+        progress::warn(Warning::absent_files(format!(
             "tag {}: the files of {} {tarball}",
             source.tag,
             counted(absent.submodules, "submodule", "submodules")
@@ -86,7 +85,7 @@ pub fn fetch(
     }
     if absent.in_lfs {
         let words = format!("tag {}: files in Git LFS {tarball}", source.tag);
-        progress.warn(Warning::absent_files(words));
+        progress::warn(Warning::absent_files(words));
     }
     step.finish("");
     Ok(tagged)
@@ -202,7 +201,6 @@ pub fn history(
     directory: &std::path::Path,
     old: (&str, &GitSource),
     new: (&str, &GitSource),
-    progress: &dyn Progress,
 ) -> Result<Option<(Oid, Oid)>> {
     let reference = |version: &str| format!("refs/fetched/{}", reference_part(version));
     let commits = || -> Result<Option<(Oid, Oid)>> {
@@ -223,7 +221,7 @@ pub fn history(
         return commits();
     }
     let _lock = store.lock_import()?;
-    let step = progress.begin(
+    let step = progress::begin(
         &format!("fetching the commits from {} to {}", old.1.tag, new.1.tag),
         None,
     );
@@ -240,7 +238,8 @@ pub fn history(
         return commits();
     }
     perfquilt_system::process::check_interrupted()?;
-    progress
-        .note("the repository has no history between the releases: upstream's commits are ignored");
+    progress::note(
+        "the repository has no history between the releases: upstream's commits are ignored",
+    );
     Ok(None)
 }

@@ -10,7 +10,7 @@ use perfquilt_config::{read_recorded, write_recorded};
 use perfquilt_model::error::{Error, Result};
 
 /// The record of a release from its first fetch.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LockedRelease {
     /// The upstream version.

@@ -29,7 +29,6 @@ pub use objects::store_error;
 use perfquilt_config::ReleaseSource;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
-use perfquilt_model::progress::Progress;
 
 pub use directory::import_checkout;
 pub use files::{file_in, files_of};
@@ -38,8 +37,6 @@ pub use merge::merge_packs;
 pub use objects::{Objects, TreeEntry, read_no_user_settings};
 pub use tarball::sha256;
 pub use verify::{VerifiedRelease, verify};
-
-use fetch::FetchedRelease;
 
 /// An imported release.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -115,16 +112,12 @@ pub fn list(ws: &Workspace) -> Result<Vec<ReleaseStatus>> {
 
 /// Returns the release called `version` (by default the current one). Fetches, checks and imports it first if
 /// necessary.
-pub fn ensure(ws: &Workspace, version: Option<&str>, progress: &dyn Progress) -> Result<Release> {
-    Ok(ensure_imported(ws, version, progress)?.0)
+pub fn ensure(ws: &Workspace, version: Option<&str>) -> Result<Release> {
+    Ok(ensure_imported(ws, version)?.0)
 }
 
 /// Does the same, and returns whether it imported the release just now.
-fn ensure_imported(
-    ws: &Workspace,
-    version: Option<&str>,
-    progress: &dyn Progress,
-) -> Result<(Release, bool)> {
+fn ensure_imported(ws: &Workspace, version: Option<&str>) -> Result<(Release, bool)> {
     let source = ws.config.release(version)?;
     let name = ws.config.release_name(&source.version);
     let store = Objects::open_or_create(&ws.object_store())?;
@@ -138,45 +131,38 @@ fn ensure_imported(
     }
     let mut lock = LockFile::read(&ws.lock_file())?;
     let locked = lock.get(&source.version);
-    let fetched = fetch::fetch(ws, &store, source, locked, progress)?;
+    let fetched = fetch::fetch(ws, &store, source, locked)?;
     if let Some(locked) = locked {
         check_against_lock(&name, locked, &fetched)?;
     }
     let commit = write_commit(&store, &name, &fetched)?;
-    lock.set(LockedRelease {
-        version: source.version.clone(),
-        source: fetched.source.clone(),
-        file: fetched.file.clone(),
-        sha256: fetched.sha256.clone(),
-        commit: fetched.commit.clone(),
-        tree: fetched.tree.to_string(),
-    });
+    let imported = release(&name, commit, &fetched);
+    lock.set(fetched);
     lock.write(&ws.lock_file())?;
     store.set_reference(&reference(&name), commit)?;
     drop(import_lock);
-    let imported = release(name, source, commit, fetched.tree, &fetched.sha256);
     Ok((imported, true))
 }
 
 /// Returns the same as [`ensure`], and checks that a release from a directory still is that directory's content.
-pub fn fetch(ws: &Workspace, version: Option<&str>, progress: &dyn Progress) -> Result<Release> {
-    let (release, imported_now) = ensure_imported(ws, version, progress)?;
+pub fn fetch(ws: &Workspace, version: Option<&str>) -> Result<Release> {
+    let (release, imported_now) = ensure_imported(ws, version)?;
     // The import has read the directory and compared it with the lock file.
     if !imported_now {
-        check_directory(ws, &release.version, progress)?;
+        check_directory(ws, &release.version)?;
     }
     Ok(release)
 }
 
 /// Checks that a release from a directory is as recorded. Releases from elsewhere pass.
-fn check_directory(ws: &Workspace, version: &str, progress: &dyn Progress) -> Result<()> {
+fn check_directory(ws: &Workspace, version: &str) -> Result<()> {
     let source = ws.config.release(Some(version))?;
     let lock = LockFile::read(&ws.lock_file())?;
     let (Some(_), Some(locked)) = (&source.directory, lock.get(version)) else {
         return Ok(());
     };
     let store = Objects::open_or_create(&ws.object_store())?;
-    let found = fetch::fetch(ws, &store, source, Some(locked), progress)?;
+    let found = fetch::fetch(ws, &store, source, Some(locked))?;
     check_against_lock(&ws.config.release_name(version), locked, &found)
 }
 
@@ -204,7 +190,7 @@ fn ready(
     let same = is_from(locked, source)
         && tree.to_string() == locked.tree
         && sha256.eq_ignore_ascii_case(&locked.sha256);
-    Ok(same.then(|| release(name.to_owned(), source, commit, tree, &locked.sha256)))
+    Ok(same.then(|| release(name, commit, locked)))
 }
 
 /// Returns whether the recorded release is the configured one. The digest identifies a tarball, whatever its address.
@@ -212,25 +198,20 @@ fn is_from(locked: &LockedRelease, source: &ReleaseSource) -> bool {
     source.tarball.is_some() || locked.source == source_text(source)
 }
 
-fn release(name: String, source: &ReleaseSource, commit: Oid, tree: Oid, sha256: &str) -> Release {
+fn release(name: &str, commit: Oid, locked: &LockedRelease) -> Release {
     Release {
-        name,
-        version: source.version.clone(),
+        name: name.to_owned(),
+        version: locked.version.clone(),
         commit: commit.to_string(),
-        tree: tree.to_string(),
-        sha256: sha256.to_owned(),
+        tree: locked.tree.clone(),
+        sha256: locked.sha256.clone(),
     }
 }
 
 /// Returns the commits of two releases, in hexadecimal, with upstream's own history from the first to the second.
 /// Fetches the history if necessary. Returns `None` if the releases do not come from one git repository, or if the
 /// repository does not serve its history.
-pub fn history(
-    ws: &Workspace,
-    old: &str,
-    new: &str,
-    progress: &dyn Progress,
-) -> Result<Option<(String, String)>> {
+pub fn history(ws: &Workspace, old: &str, new: &str) -> Result<Option<(String, String)>> {
     let (old, new) = (ws.config.release(Some(old))?, ws.config.release(Some(new))?);
     let (Some(old_git), Some(new_git)) = (&old.git, &new.git) else {
         return Ok(None);
@@ -241,7 +222,6 @@ pub fn history(
         ws.root(),
         (&old.version, old_git),
         (&new.version, new_git),
-        progress,
     )?;
     Ok(commits.map(|(old, new)| (old.to_string(), new.to_string())))
 }
@@ -277,7 +257,7 @@ fn source_text(source: &ReleaseSource) -> String {
     }
 }
 
-fn check_against_lock(name: &str, locked: &LockedRelease, fetched: &FetchedRelease) -> Result<()> {
+fn check_against_lock(name: &str, locked: &LockedRelease, fetched: &LockedRelease) -> Result<()> {
     let changed = |what: &str, old: &str, new: &str| {
         Err(Error::lock_file(format!("{name} differs from the lock file: its {what} changed"))
             .at("bench-config/upstream.lock", None)
@@ -290,14 +270,13 @@ fn check_against_lock(name: &str, locked: &LockedRelease, fetched: &FetchedRelea
     if !locked.sha256.is_empty() && !fetched.sha256.is_empty() && locked.sha256 != fetched.sha256 {
         return changed("sha256", &locked.sha256, &fetched.sha256);
     }
-    let tree = fetched.tree.to_string();
-    if locked.tree != tree {
-        return changed("tree", &locked.tree, &tree);
+    if locked.tree != fetched.tree {
+        return changed("tree", &locked.tree, &fetched.tree);
     }
     Ok(())
 }
 
-fn write_commit(store: &Objects, name: &str, fetched: &FetchedRelease) -> Result<Oid> {
+fn write_commit(store: &Objects, name: &str, fetched: &LockedRelease) -> Result<Oid> {
     let who = "perfquilt <perfquilt@localhost> 0 +0000";
     let text = format!(
         "tree {}\nauthor {who}\ncommitter {who}\n\n{name}\n",

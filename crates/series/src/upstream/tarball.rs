@@ -11,7 +11,7 @@ use super::import::{FileSink, ImportedTree, import};
 use super::objects::{MODE_LINK, Objects, file_mode};
 use crate::series::path::shown;
 use perfquilt_model::error::{Error, Kind, Result};
-use perfquilt_model::progress::Progress;
+use perfquilt_model::progress;
 use perfquilt_system::digest::add_all;
 use perfquilt_system::process::check_interrupted;
 
@@ -72,13 +72,8 @@ fn read_up_to(file: &mut impl Read, buffer: &mut [u8]) -> std::io::Result<usize>
 }
 
 /// Imports the tarball at `path`. If all files are in one top folder, the tree starts below it.
-pub fn import_tarball(
-    store: &Objects,
-    path: &Path,
-    progress: &dyn Progress,
-    label: &str,
-) -> Result<ImportedTree> {
-    let step = progress.begin(&format!("importing {label}"), None);
+pub fn import_tarball(store: &Objects, path: &Path, label: &str) -> Result<ImportedTree> {
+    let step = progress::begin(&format!("importing {label}"), None);
     let mut archive = tar::Archive::new(decompressed(path)?);
     let damaged = |e: &std::io::Error| {
         Error::archive(format!("damaged or not a tar archive: {e}"))

@@ -8,7 +8,7 @@ use super::{check_directory, fetch, imported};
 use perfquilt_config::ReleaseSource;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Kind, Result};
-use perfquilt_model::progress::Progress;
+use perfquilt_model::progress;
 use perfquilt_system::process::check_interrupted;
 
 /// The result of verifying a release.
@@ -28,11 +28,7 @@ pub struct VerifiedRelease {
 /// # Errors
 /// [`Kind::Usage`] for an unknown release, or when no release was fetched yet; [`Kind::Interrupted`]. A release's own
 /// result is [`Kind::Usage`] when something differs from the lock file, [`Kind::Internal`] when the store is damaged.
-pub fn verify(
-    ws: &Workspace,
-    versions: &[String],
-    progress: &dyn Progress,
-) -> Result<Vec<Result<VerifiedRelease>>> {
+pub fn verify(ws: &Workspace, versions: &[String]) -> Result<Vec<Result<VerifiedRelease>>> {
     let lock = LockFile::read(&ws.lock_file())?;
     let mut wanted = Vec::new();
     if versions.is_empty() {
@@ -52,7 +48,7 @@ pub fn verify(
     let mut results = Vec::new();
     for version in wanted {
         check_interrupted()?;
-        match verify_release(ws, &lock, &store, &version, progress) {
+        match verify_release(ws, &lock, &store, &version) {
             Err(error) if error.kind() == Kind::Interrupted => return Err(error),
             result => results.push(result),
         }
@@ -66,7 +62,6 @@ fn verify_release(
     lock: &LockFile,
     store: &Objects,
     version: &str,
-    progress: &dyn Progress,
 ) -> Result<VerifiedRelease> {
     let name = ws.config.release_name(version);
     let fetch_hint = format!("`perfquilt upstream fetch {version}` fetches it");
@@ -92,8 +87,8 @@ fn verify_release(
                 .hint(fetch_hint),
         );
     }
-    check_directory(ws, version, progress)?;
-    let step = progress.begin(&format!("checking {name}"), None);
+    check_directory(ws, version)?;
+    let step = progress::begin(&format!("checking {name}"), None);
     let mut objects = 0;
     check_objects(store, tree, &mut objects, &mut |done| {
         step.update(done as u64, None, &format!("{done} objects"));

@@ -7,17 +7,12 @@ use super::{Objects, Release, debian, fetch, git, write_commit};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{BranchSource, DebianSource, ReleaseSource};
 use perfquilt_model::error::{Error, Result};
-use perfquilt_model::progress::Progress;
+use perfquilt_model::progress;
 
 /// Fetches a branch with its history into `reference`, and returns its last commit.
-pub fn fetch_branch(
-    ws: &Workspace,
-    source: &BranchSource,
-    reference: &str,
-    progress: &dyn Progress,
-) -> Result<String> {
+pub fn fetch_branch(ws: &Workspace, source: &BranchSource, reference: &str) -> Result<String> {
     let BranchSource { remote, branch } = source;
-    let step = progress.begin(&format!("fetching {branch} from {remote}"), None);
+    let step = progress::begin(&format!("fetching {branch} from {remote}"), None);
     let store = Objects::open_or_create(&ws.object_store())?;
     let _lock = store.lock_import()?;
     let head = format!("refs/heads/{branch}");
@@ -36,14 +31,10 @@ pub fn fetch_branch(
 }
 
 /// Imports the newest version of a source package in its suite.
-pub fn fetch_newest(
-    ws: &Workspace,
-    source: &DebianSource,
-    progress: &dyn Progress,
-) -> Result<Release> {
+pub fn fetch_newest(ws: &Workspace, source: &DebianSource) -> Result<Release> {
     let mut all = fetch::packages(ws);
     all.push(source.clone());
-    let version = debian::newest(ws.cache(), source, &all, Path::new(fetch::APT), progress)?;
+    let version = debian::newest(ws.cache(), source, &all, Path::new(fetch::APT))?;
     let release = ReleaseSource {
         version,
         debian: Some(source.clone()),
@@ -56,13 +47,7 @@ pub fn fetch_newest(
     let name = ws.config.release_name(&release.version);
     let store = Objects::open_or_create(&ws.object_store())?;
     let _lock = store.lock_import()?;
-    let fetched = fetch::fetch(ws, &store, &release, None, progress)?;
+    let fetched = fetch::fetch(ws, &store, &release, None)?;
     let commit = write_commit(&store, &name, &fetched)?;
-    Ok(super::release(
-        name,
-        &release,
-        commit,
-        fetched.tree,
-        &fetched.sha256,
-    ))
+    Ok(super::release(&name, commit, &fetched))
 }

@@ -19,7 +19,7 @@ use super::{
 };
 use perfquilt_config::{Disk, Server};
 use perfquilt_model::error::{Error, Result};
-use perfquilt_model::progress::Progress;
+use perfquilt_model::progress;
 use perfquilt_system::process::Command;
 
 use client::Client;
@@ -132,10 +132,10 @@ impl ServerAdapter for InnodbAdapter {
         self.identity_of(self.vendor)
     }
 
-    fn prepare(&self, server: &Path, data: &Path, progress: &dyn Progress) -> Result<()> {
+    fn prepare(&self, server: &Path, data: &Path) -> Result<()> {
         let vendor = self.vendor_of(server);
         let words = self.words(server, data)?;
-        let step = progress.begin(vendor.filling, None);
+        let step = progress::begin(vendor.filling, None);
         let command = Command::new(&words[0]).args(&words[1..]);
         (vendor.fill)(command, server, data)?;
         step.finish("");

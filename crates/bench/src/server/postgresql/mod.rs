@@ -22,7 +22,7 @@ use super::{
 };
 use perfquilt_config::{Disk, Section, Server};
 use perfquilt_model::error::{Error, Kind, Result};
-use perfquilt_model::progress::Progress;
+use perfquilt_model::progress;
 use perfquilt_system::process::Command;
 
 use client::{Client, Rows, USER};
@@ -205,10 +205,10 @@ impl ServerAdapter for Postgresql {
         Ok(hex::encode(digest.finalize()))
     }
 
-    fn prepare(&self, server: &Path, data: &Path, progress: &dyn Progress) -> Result<()> {
+    fn prepare(&self, server: &Path, data: &Path) -> Result<()> {
         let initdb = program(server, "initdb")?;
         check_user()?;
-        let step = progress.begin("initdb", None);
+        let step = progress::begin("initdb", None);
         let output = Command::new(&initdb)
             .args(["--no-sync", "--no-instructions", "--auth=trust"])
             .args(["--username", USER])

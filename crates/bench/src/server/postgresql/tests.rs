@@ -7,7 +7,6 @@ use super::super::tests::setup;
 use super::client::Client;
 use super::*;
 use crate::server::Scratch;
-use perfquilt_model::progress::Silent;
 use perfquilt_system::process::process_tree;
 use perfquilt_testkit::eventually;
 
@@ -170,7 +169,7 @@ fn a_server_without_initdb_is_incomplete() {
     let world = World::new();
     let error = world
         .adapter
-        .prepare(world.base.path(), &world.base.path().join("data"), &Silent)
+        .prepare(world.base.path(), &world.base.path().join("data"))
         .unwrap_err();
     assert!(error.message().contains("bin/initdb"), "{error}");
 }

@@ -39,12 +39,10 @@ pub(super) const KIND: WorkloadKind = WorkloadKind {
 #[serde(deny_unknown_fields)]
 pub(super) struct CommandSettings {
     /// Prepares the server's data once after each start.
-    #[serde(default)]
     pub(super) prepare: Option<Vec<String>>,
     /// Runs one slice.
     pub(super) run: Vec<String>,
     /// The working directory of `run`.
-    #[serde(default)]
     pub(super) directory: Option<String>,
     /// Transactions per slice.
     pub(super) transactions: u64,
@@ -53,15 +51,12 @@ pub(super) struct CommandSettings {
     pub(super) threads: u32,
     /// A regular expression over the client's output whose group is transactions per second (`12.5k` is 12500), one
     /// number; without it and `seconds`, the slice's wall-clock time counts.
-    #[serde(default)]
     pub(super) rate: Option<String>,
     /// A regular expression whose group is the seconds of the slice, instead of `rate`; a unit behind the number (`ns`,
     /// `us`, `ms`, `min`, `h`) counts.
-    #[serde(default)]
     pub(super) seconds: Option<String>,
     /// A regular expression with groups `name`, `seconds` and, optionally, `commands`: each match is an operation
     /// that the client times separately.
-    #[serde(default)]
     pub(super) operations: Option<String>,
     /// Whether further slices warm the server up before each block; without, a block may have a single round.
     #[serde(default = "yes")]

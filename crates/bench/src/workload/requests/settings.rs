@@ -45,7 +45,6 @@ pub(super) struct RequestsSettings {
     pub(super) prepare: Vec<StepSettings>,
     /// Whether the server stores its data on disk: `prepare` then runs once, and every start gets a copy of the data.
     /// Otherwise it runs after every start. By default `true` for `mysql` and `postgresql`.
-    #[serde(default)]
     pub(super) stored: Option<bool>,
     /// Requests without parameters that every timed connection sends first, before statements are prepared:
     /// `SET SESSION …`, `HANDLER … OPEN`, `SELECT 1` (`resp`).
@@ -96,18 +95,22 @@ fn once() -> u64 {
     1
 }
 
-/// A request: a table ([`RequestTable`]), or the text to send.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A request: a table, or the text to send.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, remote = "Self")]
 pub(super) struct RequestSettings {
-    /// The command, statement or request line.
+    /// `resp`: the words of a command, quoted as in a shell; `http`: `GET /path`; `memcached`: a command without the
+    /// length of its data; `mysql`, `postgresql`: a statement (`postgresql`: several where they are not prepared).
     pub(super) send: String,
-    /// The data that follows it.
+    /// `http` and `memcached`: the data, whose length perfquilt adds; `resp`: a last word.
     pub(super) body: Option<String>,
-    /// Additional header lines.
+    /// `http`: lines `Name: value`.
+    #[serde(default)]
     pub(super) headers: Vec<String>,
-    /// The expected reply.
+    /// The expected reply; any other, and every error, fails the block.
+    #[serde(default)]
     pub(super) expect: Expect,
-    /// The value that the reply must have.
+    /// `mysql`: the text that the first row has in its first column, an integer or a text. Any other row fails the block.
     pub(super) value: Option<String>,
 }
 
@@ -141,27 +144,6 @@ impl<'de> Deserialize<'de> for RequestSettings {
     }
 }
 
-/// A request as a table.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RequestTable {
-    /// `resp`: the words of a command, quoted as in a shell; `http`: `GET /path`; `memcached`: a command without the
-    /// length of its data; `mysql`, `postgresql`: a statement (`postgresql`: several where they are not prepared).
-    send: String,
-    /// `http` and `memcached`: the data, whose length perfquilt adds; `resp`: a last word.
-    #[serde(default)]
-    body: Option<String>,
-    /// `http`: lines `Name: value`.
-    #[serde(default)]
-    headers: Vec<String>,
-    /// The expected reply; any other, and every error, fails the block.
-    #[serde(default)]
-    expect: Expect,
-    /// `mysql`: the text that the first row has in its first column, an integer or a text. Any other row fails the block.
-    #[serde(default)]
-    value: Option<String>,
-}
-
 struct TextOrTable;
 
 impl<'de> Visitor<'de> for TextOrTable {
@@ -176,14 +158,7 @@ impl<'de> Visitor<'de> for TextOrTable {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, table: A) -> Result<RequestSettings, A::Error> {
-        let table = RequestTable::deserialize(MapAccessDeserializer::new(table))?;
-        Ok(RequestSettings {
-            send: table.send,
-            body: table.body,
-            headers: table.headers,
-            expect: table.expect,
-            value: table.value,
-        })
+        RequestSettings::deserialize(MapAccessDeserializer::new(table))
     }
 }
 

@@ -47,7 +47,6 @@ pub(super) struct SysbenchSettings {
     pub(super) script: String,
     /// The script that prepares the data, by default `script`. It gets only the options about tables, so workloads with
     /// the same ones share their data.
-    #[serde(default)]
     pub(super) prepare: Option<String>,
     /// Options of the script, without leading dashes.
     #[serde(default)]

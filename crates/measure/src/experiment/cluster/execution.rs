@@ -15,7 +15,7 @@ use perfquilt_cluster::tasks::ResultVerdict;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::failure::Failure;
-use perfquilt_model::progress::Progress;
+use perfquilt_model::progress;
 
 /// Questions for one machine.
 #[derive(Debug, Serialize, Deserialize)]
@@ -32,7 +32,6 @@ pub(in crate::experiment) fn executes(
     scheduler: &dyn Scheduler,
     task: &BlockTask,
     questions: &[ExecutionQuestion],
-    progress: &dyn Progress,
 ) -> Result<Vec<Option<bool>>> {
     let machines = usize::try_from(ws.config.cluster.machines.get()).unwrap_or(usize::MAX);
     let size = questions.len().div_ceil(machines).max(1);
@@ -59,11 +58,11 @@ pub(in crate::experiment) fn executes(
             ResultVerdict::Done
         }
         Err(failure) => {
-            progress.warn(Error::from(failure.cut()).into());
+            progress::warn(Error::from(failure.cut()).into());
             ResultVerdict::Retry
         }
     };
-    ask(ws, scheduler, tasks, progress, &mut take)?;
+    ask(ws, scheduler, tasks, &mut take)?;
     let found = (0_u32..)
         .zip(questions.chunks(size))
         .flat_map(|(number, chunk)| match answers.remove(&number) {
@@ -74,12 +73,12 @@ pub(in crate::experiment) fn executes(
 }
 
 /// Answers the questions of the file `path`. Publishes nothing when interrupted.
-pub fn answer_execution(path: &Path, progress: &dyn Progress) -> Result<()> {
+pub fn answer_execution(path: &Path) -> Result<()> {
     let task: ExecutionTask = task::read(path)?;
-    task::answer(path, find_out(&task, progress))
+    task::answer(path, find_out(&task))
 }
 
-fn find_out(task: &ExecutionTask, progress: &dyn Progress) -> Result<Vec<Option<bool>>> {
+fn find_out(task: &ExecutionTask) -> Result<Vec<Option<bool>>> {
     let here = Here::open(&task.task)?;
-    here.machine(progress)?.executes(&task.questions)
+    here.machine()?.executes(&task.questions)
 }

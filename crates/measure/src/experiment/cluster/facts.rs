@@ -13,7 +13,7 @@ use perfquilt_cluster::tasks::ResultVerdict;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::failure::Failure;
-use perfquilt_model::progress::Progress;
+use perfquilt_model::progress;
 
 /// The question.
 #[derive(Debug, Serialize, Deserialize)]
@@ -30,7 +30,6 @@ pub(in crate::experiment) fn facts(
     ws: &Workspace,
     (on, scheduler): (&str, &dyn Scheduler),
     counts: bool,
-    progress: &dyn Progress,
 ) -> Result<Facts> {
     let question = task::to_bytes(&Question {
         kind: TaskKind::Facts,
@@ -41,9 +40,9 @@ pub(in crate::experiment) fn facts(
     let asker = format!("{} {}", ws.root().display(), std::process::id());
     let name = format!("facts-{}", digest_of(asker));
     let tasks = BTreeMap::from([(0, question)]);
-    let step = progress.begin("ask a machine of the cluster what it measures with", None);
+    let step = progress::begin("ask a machine of the cluster what it measures with", None);
     let mut answer: Option<Result<Facts, Failure>> = None;
-    ask(ws, scheduler, (&name, &tasks), progress, &mut |_, found| {
+    ask(ws, scheduler, (&name, &tasks), &mut |_, found| {
         answer = Some(found);
         ResultVerdict::Done
     })?;

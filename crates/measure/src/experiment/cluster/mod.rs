@@ -30,7 +30,7 @@ use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::failure::Failure;
 use perfquilt_model::point::Point;
-use perfquilt_model::progress::Progress;
+use perfquilt_model::progress;
 use perfquilt_system::files::write_file;
 use perfquilt_system::process::check_interrupted;
 
@@ -192,12 +192,11 @@ pub(crate) fn ask<T: DeserializeOwned>(
     ws: &Workspace,
     scheduler: &dyn Scheduler,
     (name, tasks): (&str, &BTreeMap<u32, Vec<u8>>),
-    progress: &dyn Progress,
     take: &mut dyn FnMut(u32, T) -> ResultVerdict,
 ) -> Result<BTreeSet<u32>> {
     let array = jobs(ws, name)?;
     let folder = array.folder.clone();
-    let lost = tasks::run(scheduler, array, tasks, progress, &mut |number, bytes| {
+    let lost = tasks::run(scheduler, array, tasks, &mut |number, bytes| {
         let answer: T = serde_json::from_slice(bytes)
             .map_err(|error| Error::task(format!("a machine's answer is damaged: {error}")))?;
         Ok(take(number, answer))
@@ -234,7 +233,6 @@ pub struct Cluster<'a> {
     changed: Condvar,
     /// The last report of the tasks' states, and its time.
     told: Mutex<Option<(String, Instant)>>,
-    progress: &'a dyn Progress,
 }
 
 impl<'a> Cluster<'a> {
@@ -244,7 +242,6 @@ impl<'a> Cluster<'a> {
         scheduler: &'a dyn Scheduler,
         mut template: BlockTask,
         wave: u32,
-        progress: &'a dyn Progress,
     ) -> Result<Self> {
         let short: String = template.experiment.chars().take(KEY_LENGTH).collect();
         let array = jobs(ws, &short)?;
@@ -257,7 +254,6 @@ impl<'a> Cluster<'a> {
             waiting: Mutex::default(),
             changed: Condvar::new(),
             told: Mutex::default(),
-            progress,
         })
     }
 
@@ -280,7 +276,7 @@ impl<'a> Cluster<'a> {
         match BlockFile::read(&path, &self.template.experiment, block) {
             Ok(found) => found,
             Err(error) => {
-                self.progress.warn(error.into());
+                progress::warn(error.into());
                 remove(&path);
                 None
             }
@@ -366,7 +362,7 @@ impl<'a> Cluster<'a> {
             }
         }
         let warnings = self.dispatch().poll()?.into_iter();
-        warnings.for_each(|warning| self.progress.warn(warning));
+        warnings.for_each(|warning| progress::warn(warning));
         let lost = self.dispatch().lost().clone();
         let mut waiting = self.waiting();
         for task in lost {
@@ -402,7 +398,7 @@ impl<'a> Cluster<'a> {
             .as_ref()
             .is_none_or(|(before, when)| *before != text && when.elapsed() >= TELL);
         if is_new {
-            self.progress.note(&text);
+            progress::note(&text);
             *told = Some((text, Instant::now()));
         }
     }
@@ -415,7 +411,7 @@ impl<'a> Cluster<'a> {
             let machine = file.machine().to_owned();
             remove(&self.result_path(block));
             let error = Error::from(failure.clone());
-            self.progress.warn(error.warning(&machine));
+            progress::warn(error.warning(&machine));
             self.dispatch().retry(task);
             let faults = waiting.faults.entry(task).or_default();
             faults.insert(machine, failure.clone());
@@ -434,7 +430,7 @@ impl<'a> Cluster<'a> {
         }
         if let Some((workload, error)) = self.unconfirmed(&mut waiting, &file) {
             let who = format!("{}: workload {workload}", file.machine());
-            self.progress.warn(error.warning(who));
+            progress::warn(error.warning(who));
             remove(&self.result_path(block));
             self.dispatch().retry(task);
             return Ok(());
@@ -537,8 +533,7 @@ impl Executor for Cluster<'_> {
         if !dispatch.is_over()
             && let Err(error) = dispatch.cancel()
         {
-            self.progress
-                .warn(error.warning("jobs may be left in the queue"));
+            progress::warn(error.warning("jobs may be left in the queue"));
             return;
         }
         if over {

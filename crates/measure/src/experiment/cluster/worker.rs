@@ -16,7 +16,6 @@ use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{BUILD_RECORD, Lanes, Layouts, Workload};
 use perfquilt_model::comparable::{Comparable, Part};
 use perfquilt_model::error::{Error, Kind, Result};
-use perfquilt_model::progress::Progress;
 use perfquilt_system::caches;
 use perfquilt_system::process::{check_interrupted, check_interrupted_soon};
 
@@ -26,10 +25,10 @@ use perfquilt_system::process::{check_interrupted, check_interrupted_soon};
 /// # Errors
 /// [`Kind::Usage`] when the file is no task, or this machine's harness or workloads are not those of the coordinator; the errors
 /// of measuring, which are published with the block as well.
-pub fn measure_blocks(path: &Path, machine: &str, progress: &dyn Progress) -> Result<()> {
+pub fn measure_blocks(path: &Path, machine: &str) -> Result<()> {
     let task: BlockTask = task::read(path)?;
     let here = Here::open(&task).or_else(|error| tell(&task, machine, error))?;
-    measure(&here.machine(progress)?, &task, machine)
+    measure(&here.machine()?, &task, machine)
 }
 
 /// Returns `error`, which keeps this machine from measuring `task`; what is wrong with its servers is published in place of
@@ -88,10 +87,10 @@ impl Here {
     }
 
     /// Prepares this machine for measuring the task.
-    pub(super) fn machine<'h>(&'h self, progress: &'h dyn Progress) -> Result<ThisMachine<'h>> {
+    pub(super) fn machine<'h>(&'h self) -> Result<ThisMachine<'h>> {
         let workloads = self.workloads.iter().collect();
         let setup = self.setup.clone();
-        ThisMachine::new(&self.ws, workloads, Lanes::Auto, setup, progress)
+        ThisMachine::new(&self.ws, workloads, Lanes::Auto, setup)
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::{sources, upstream_version};
 use perfquilt_config::DebianSource;
 use perfquilt_model::error::{Error, Kind, Result};
-use perfquilt_model::progress::Progress;
+use perfquilt_model::progress;
 use perfquilt_model::warning::Warning;
 use perfquilt_system::process::{Command, Output, find_program};
 
@@ -92,16 +92,11 @@ impl Apt {
     ///
     /// # Errors
     /// [`Kind::Usage`] with apt's error lines when there is no list of `suite` afterwards.
-    pub fn update(
-        &mut self,
-        suite: &str,
-        only_if_missing: bool,
-        progress: &dyn Progress,
-    ) -> Result<()> {
+    pub fn update(&mut self, suite: &str, only_if_missing: bool) -> Result<()> {
         if only_if_missing && self.has_lists {
             return Ok(());
         }
-        let step = progress.begin("fetching the source packages' lists", None);
+        let step = progress::begin("fetching the source packages' lists", None);
         // Without this mode, apt succeeds although it reached no archive.
         let command = self
             .command("apt-get")
@@ -118,7 +113,7 @@ impl Apt {
                 );
             }
             let words = "apt could not refresh all lists; using those it has";
-            progress.warn(Warning::old_lists(words));
+            progress::warn(Warning::old_lists(words));
         }
         self.has_lists = true;
         step.finish("");

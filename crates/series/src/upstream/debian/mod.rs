@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use perfquilt_config::DebianSource;
 use perfquilt_model::error::{Error, Result};
-use perfquilt_model::progress::Progress;
+use perfquilt_model::progress;
 
 use super::tarball::sha256;
 use apt::{Apt, PackageFiles, SourcePackage};
@@ -89,7 +89,6 @@ pub fn fetch(
     wanted: &DebianSource,
     all: &[DebianSource],
     etc: &Path,
-    progress: &dyn Progress,
 ) -> Result<(PathBuf, String)> {
     let folder = folder(cache, version, wanted);
     if let Some(found) = cached_tarball(&folder)? {
@@ -97,13 +96,13 @@ pub fn fetch(
     }
     let mut apt = Apt::new(cache, wanted, all, etc)?;
     let had_lists = apt.has_lists();
-    apt.update(&wanted.suite, true, progress)?;
-    let mut result = try_fetch(&apt, version, wanted, &folder, progress);
+    apt.update(&wanted.suite, true)?;
+    let mut result = try_fetch(&apt, version, wanted, &folder);
     if result.is_err() && had_lists {
         // The lists may be older than the archive.
         perfquilt_system::process::check_interrupted()?;
-        apt.update(&wanted.suite, false, progress)?;
-        result = try_fetch(&apt, version, wanted, &folder, progress);
+        apt.update(&wanted.suite, false)?;
+        result = try_fetch(&apt, version, wanted, &folder);
     }
     result
 }
@@ -114,10 +113,9 @@ pub fn newest(
     wanted: &DebianSource,
     all: &[DebianSource],
     etc: &Path,
-    progress: &dyn Progress,
 ) -> Result<String> {
     let mut apt = Apt::new(cache, wanted, all, etc)?;
-    apt.update(&wanted.suite, false, progress)?;
+    apt.update(&wanted.suite, false)?;
     let listed = apt.listed(&[&wanted.package])?;
     let found = listed.iter().find(|listed| listed.suite == wanted.suite);
     let DebianSource { package, suite, .. } = wanted;
@@ -130,7 +128,6 @@ fn try_fetch(
     version: &str,
     wanted: &DebianSource,
     folder: &Path,
-    progress: &dyn Progress,
 ) -> Result<(PathBuf, String)> {
     let listed = apt.listed(&[&wanted.package])?;
     let of_suite: Vec<&SourcePackage> = listed
@@ -150,7 +147,7 @@ fn try_fetch(
             wanted.package, wanted.suite
         )));
     };
-    let step = progress.begin(
+    let step = progress::begin(
         &format!("downloading {} {}", found.package, found.version),
         None,
     );
@@ -251,7 +248,6 @@ pub fn available(
 mod tests {
     use super::*;
 
-    use perfquilt_model::progress::Silent;
     use perfquilt_system::process::find_program;
 
     /// Creates a local archive that lists the releases 1.0, 2.0 and 3.0. The files of 2.0 are missing, and of 3.0 all but
@@ -326,7 +322,7 @@ mod tests {
         };
         let get = |version: &str| {
             let all = [wanted.clone()];
-            fetch(&cache, version, &wanted, &all, &etc, &Silent)
+            fetch(&cache, version, &wanted, &all, &etc)
         };
         let download = get("1.0").unwrap();
         assert_eq!(std::fs::read(&download.0).unwrap(), b"not really a tarball");
@@ -364,11 +360,8 @@ mod tests {
         };
         let all = [left.clone(), wanted.clone()];
         std::fs::remove_file(download.0.with_file_name("srv_1.0-1.dsc")).unwrap();
-        assert_eq!(
-            fetch(&cache, "1.0", &wanted, &all, &etc, &Silent).unwrap(),
-            download
-        );
-        let fault = fetch(&cache, "1.1", &left, &all, &etc, &Silent).unwrap_err();
+        assert_eq!(fetch(&cache, "1.0", &wanted, &all, &etc).unwrap(), download);
+        let fault = fetch(&cache, "1.1", &left, &all, &etc).unwrap_err();
         assert!(
             fault
                 .message()
