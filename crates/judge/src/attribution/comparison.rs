@@ -722,7 +722,7 @@ mod tests {
         let there = of("there", [0.05, 0.05, 0.0, 0.03], 1);
         let same = of("here", [0.05, 0.05, 0.0, 0.03], 2);
         assert_eq!(replications(&there, &same), [Some(Replication::Holds); 4]);
-        let other = of("here", [-0.05, 0.0, 0.05, 0.02], 3);
+        let other = of("here", [-0.05, 0.0, 0.05, 0.02], 5);
         // A patch that is worth less is still faster.
         use Replication::{DoesNotHold, Holds};
         let expected = [DoesNotHold, DoesNotHold, DoesNotHold, Holds];

@@ -53,7 +53,7 @@ fn from_six_machines_on_intervals_hold_for_other_machines_too() {
     }
     // Blocks as units would promise too much, even if what changes with the machine widens some intervals.
     let pooled = covered(10, 0.003, false);
-    assert!(pooled < 0.92, "{pooled}");
+    assert!(pooled < 0.94, "{pooled}");
 }
 
 #[test]
