@@ -178,7 +178,8 @@ fn of_readings(source: &ObservationSource, is_apart: impl Fn(Meter, &str) -> boo
             }
         }
     }
-    let kinds: [(_, fn(String) -> Warning, _, _); 3] = [
+    type Constructor = fn(String) -> Warning;
+    let kinds: [(_, Constructor, _, _); 3] = [
         (
             few_equal,
             Warning::few_readings,
