@@ -94,7 +94,7 @@ fn wait(
         }
         if asked.is_none_or(|asked| asked.elapsed() >= SCHEDULER_INTERVAL) {
             let warnings = dispatch.poll()?.into_iter();
-            warnings.for_each(|warning| progress::warn(warning));
+            warnings.for_each(progress::warn);
             open.retain(|task| !dispatch.lost().contains(task));
             asked = Some(Instant::now());
         }

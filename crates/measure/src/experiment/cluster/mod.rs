@@ -362,7 +362,7 @@ impl<'a> Cluster<'a> {
             }
         }
         let warnings = self.dispatch().poll()?.into_iter();
-        warnings.for_each(|warning| progress::warn(warning));
+        warnings.for_each(progress::warn);
         let lost = self.dispatch().lost().clone();
         let mut waiting = self.waiting();
         for task in lost {
