@@ -343,10 +343,10 @@ impl<'a> Driver<'a> {
             }
             Event::Failed { point, error } => {
                 // Several lanes may have started its server.
-                if !run.failed.points.contains_key(&point) {
+                run.failed.points.entry(point).or_insert_with(|| {
                     warn_of_failure(point, &error);
-                    run.failed.points.insert(point, error);
-                }
+                    error
+                });
                 return Ok(());
             }
             Event::WorkloadFailed { workload, error } => {
