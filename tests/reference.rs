@@ -1,6 +1,7 @@
-//! The lists and tables of `docs/reference.md` that the code decides: configuration keys from the types that read them, with their
-//! comments and defaults, exit codes, codes of errors and meters. They stand between a comment that names their source (further structures are
-//! those that its keys hold) and `<!-- end -->`. To rewrite them: `UPDATE_REFERENCE=1 cargo test --test integration reference`.
+//! The lists and tables of `docs/reference.md` and `docs/errors.md` that the code decides: configuration keys from the types that
+//! read them, with their comments and defaults, exit codes, codes of errors and meters. They stand between a comment that names
+//! their source (further structures are those that its keys hold) and `<!-- end -->`. To rewrite them:
+//! `UPDATE_REFERENCE=1 cargo test --test integration reference`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -439,14 +440,12 @@ fn meters() -> String {
 
 #[test]
 fn generated_tables_are_those_of_the_code() {
-    let file = root().join("docs/reference.md");
-    let text = std::fs::read_to_string(&file).unwrap();
     let sources = sources();
     let table = Regex::new(
         r"(?s)<!-- (?P<source>exit codes|error codes|meters|keys: \S+(?: \w+)+) -->\n.*?<!-- end -->",
     )
     .unwrap();
-    let fresh = table.replace_all(&text, |found: &regex::Captures<'_>| {
+    let table_of = |found: &regex::Captures<'_>| {
         let source = &found["source"];
         let table = match source.split(' ').collect::<Vec<_>>()[..] {
             ["exit", _] => exit_codes(),
@@ -456,18 +455,24 @@ fn generated_tables_are_those_of_the_code() {
             _ => unreachable!("{source}"),
         };
         format!("<!-- {source} -->\n\n{table}\n<!-- end -->")
-    });
-    if std::env::var_os("UPDATE_REFERENCE").is_some() {
-        std::fs::write(&file, &*fresh).unwrap();
-        return;
+    };
+    for page in ["docs/reference.md", "docs/errors.md"] {
+        let file = root().join(page);
+        let text = std::fs::read_to_string(&file).unwrap();
+        let fresh = table.replace_all(&text, table_of);
+        assert!(table.is_match(&text), "{page}");
+        if std::env::var_os("UPDATE_REFERENCE").is_some() {
+            std::fs::write(&file, &*fresh).unwrap();
+            continue;
+        }
+        for (written, generated) in text.lines().zip(fresh.lines()) {
+            assert_eq!(
+                written, generated,
+                "stale: UPDATE_REFERENCE=1 cargo test --test integration reference"
+            );
+        }
+        assert_eq!(text, fresh);
     }
-    for (written, generated) in text.lines().zip(fresh.lines()) {
-        assert_eq!(
-            written, generated,
-            "stale: UPDATE_REFERENCE=1 cargo test --test integration reference"
-        );
-    }
-    assert_eq!(text, fresh);
 }
 
 #[test]
