@@ -12,6 +12,7 @@ use super::{BuildSeconds, Built, ProfileUse, identity};
 use perfquilt_config::BUILD_RECORD;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_system::caches;
+use perfquilt_system::digest::{check, sealed};
 
 /// Version of [`BuildRecord`].
 const FORMAT: u32 = 1;
@@ -73,6 +74,7 @@ pub fn is_intact(dir: &Path) -> bool {
 
 fn read_record(dir: &Path) -> Option<BuildRecord> {
     let text = std::fs::read(dir.join(BUILD_RECORD)).ok()?;
+    check(&text).ok()?;
     serde_json::from_slice(&text).ok()
 }
 
@@ -195,7 +197,7 @@ impl Cache {
         let path = collected.dir.join(BUILD_RECORD);
         let text = serde_json::to_vec_pretty(&record)
             .map_err(|error| Error::internal(format!("cannot describe a build: {error}")))?;
-        std::fs::write(&path, text).map_err(|e| Error::io("write", &path, &e))?;
+        std::fs::write(&path, sealed(&text)).map_err(|e| Error::io("write", &path, &e))?;
         let dir = self.dir.join(key);
         // Recipes and releases of other names can share the key, and another process may be measuring the entry.
         let digest_of =
@@ -352,7 +354,11 @@ mod tests {
             let collected = cache.collect("w", &install).unwrap();
             cache.publish("k", collected, record(), false).unwrap()
         };
-        for (file, text) in [("share/a", "abb"), ("share/b", "eef"), (BUILD_RECORD, "{}")] {
+        let of_now = std::fs::read_to_string(publish().dir.join(BUILD_RECORD)).unwrap();
+        let slower = of_now.replace("\"compile\": 0.0", "\"compile\": 9.0");
+        assert_ne!(of_now, slower);
+        let files = [("share/a", "abb"), ("share/b", "eef"), (BUILD_RECORD, "{}")];
+        for (file, text) in files.into_iter().chain([(BUILD_RECORD, &*slower)]) {
             let built = publish();
             assert!(cache.verify("k").unwrap());
             std::fs::write(built.dir.join(file), text).unwrap();
@@ -366,6 +372,7 @@ mod tests {
         let text = std::fs::read_to_string(&path).unwrap();
         let mut document: serde_json::Value = serde_json::from_str(&text).unwrap();
         document.as_object_mut().unwrap().remove("digest").unwrap();
+        document.as_object_mut().unwrap().remove("sha256").unwrap();
         std::fs::write(&path, document.to_string()).unwrap();
         assert!(cache.get("k").is_none());
     }

@@ -310,6 +310,29 @@ mod tests {
     }
 
     #[test]
+    fn caches_are_simulated_only_where_misses_are_wanted() {
+        let counter = Counter {
+            backend: Backend::Callgrind {
+                version: String::new(),
+                meters: vec![Meter::Instructions, Meter::L1iMisses],
+            },
+        };
+        let simulates = |wanted: &[Meter]| {
+            let all = counter.describe();
+            let counter = counter.clone().only(wanted);
+            assert_eq!(counter.meters(), wanted);
+            // Counts with caches and without are comparable.
+            assert_eq!(counter.describe(), all);
+            match counter.instrumentation(Path::new("/x")) {
+                Instrumentation::Callgrind { caches, .. } => caches,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert!(!simulates(&[Meter::Instructions]));
+        assert!(simulates(&[Meter::Instructions, Meter::L1iMisses]));
+    }
+
+    #[test]
     fn only_clients_threads_are_counted() {
         let all = [
             profile("main", 7),

@@ -16,6 +16,7 @@ use perfquilt_config::workspace::Workspace;
 use perfquilt_import::InboxPosition;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::failure::Failure;
+use perfquilt_system::digest::{check, sealed};
 use perfquilt_system::files::{if_there, write_file};
 
 /// A series that was taken from the mails.
@@ -106,12 +107,16 @@ impl Mailbox {
     pub fn load(&self) -> Result<()> {
         let file = self.folder.join("state.json");
         let text = if_there("read", &file, std::fs::read(&file))?;
-        let state = text.map(|text| serde_json::from_slice(&text)).transpose();
-        let state = state.map_err(|error| {
+        let damaged = |error: &dyn std::fmt::Display| {
             Error::state_damaged(format!("the file of the mails is damaged: {error}"))
                 .at(&file, None)
                 .hint("restore it; without it, the bot answers the mails of the last days again")
-        })?;
+        };
+        let read = |text: Vec<u8>| {
+            check(&text).map_err(|error| damaged(&error))?;
+            serde_json::from_slice(&text).map_err(|error| damaged(&error))
+        };
+        let state = text.map(read).transpose()?;
         *unpoisoned(&self.state) = state.unwrap_or_default();
         repository(&self.commits())?;
         // Those of a killed git.
@@ -143,7 +148,7 @@ impl Mailbox {
         let mut state = unpoisoned(&self.state);
         let result = change(&mut state);
         let text = serde_json::to_vec(&*state).map_err(Error::json)?;
-        write_file(&self.folder.join("state.json"), &text)?;
+        write_file(&self.folder.join("state.json"), &sealed(&text))?;
         Ok(result)
     }
 
