@@ -9,8 +9,8 @@ use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSqlOutput, ValueRe
 use rusqlite::{Row, ToSql};
 use serde::de::DeserializeOwned;
 
-use super::database::{self, Json};
 use super::functions::Costs;
+use super::json::{Json, json, parsed};
 use super::{ExperimentId, SliceBlob, blob};
 use perfquilt_model::error::Error;
 use perfquilt_model::observation::{
@@ -132,8 +132,8 @@ column!(
     BTreeMap<String, f64> as Costs: |costs| Costs(costs.clone()), |costs| costs.0;
     // A profile that this version cannot read is unknown.
     Option<ProfileUse> as Option<String>:
-        |profile| profile.as_ref().and_then(|used| database::json("a profile", used).ok()),
-        |text| text.and_then(|text| database::parsed(&text).ok());
+        |profile| profile.as_ref().and_then(|used| json("a profile", used).ok()),
+        |text| text.and_then(|text| parsed(&text).ok());
 );
 
 impl<T: DeserializeOwned> ReadColumns for Json<T> {

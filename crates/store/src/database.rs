@@ -2,14 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ValueRef};
 use rusqlite::{
     Connection, OptionalExtension, Params, Row, ToSql, Transaction, TransactionBehavior,
 };
-
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-use sha2::{Digest, Sha256};
 
 use super::columns::{ReadColumns, Record, Values};
 use super::schema::{self, DatabaseKind};
@@ -123,33 +118,4 @@ impl Database {
     pub fn failed(&self, what: &'static str) -> impl Fn(rusqlite::Error) -> Error + '_ {
         move |error| schema::explain(self.kind, &self.path, what, &error)
     }
-}
-
-/// Returns `value` as JSON and, on a line of its own, the SHA-256 that [`Json`] compares; `what` is its noun in an error.
-pub(super) fn json(what: &str, value: &(impl Serialize + ?Sized)) -> Result<String> {
-    let text = serde_json::to_string(value)
-        .map_err(|error| Error::store_damaged(format!("cannot write {what}: {error}")))?;
-    let digest = hex::encode(Sha256::digest(&text));
-    Ok(format!("{text}\n{digest}"))
-}
-
-/// A text of a column as the value whose JSON it is.
-pub(super) struct Json<T>(pub T);
-
-impl<T: DeserializeOwned> FromSql for Json<T> {
-    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
-        parsed(value.as_str()?).map(Json)
-    }
-}
-
-/// Returns the value that [`json`] wrote.
-pub(super) fn parsed<T: DeserializeOwned>(text: &str) -> FromSqlResult<T> {
-    // Earlier versions wrote no digest.
-    let (json, digest) = text.split_once('\n').unwrap_or((text, ""));
-    if !digest.is_empty() && digest != hex::encode(Sha256::digest(json)) {
-        return Err(FromSqlError::other(Error::digest(
-            "its digest is another, so a bit was flipped",
-        )));
-    }
-    serde_json::from_str(json).map_err(FromSqlError::other)
 }

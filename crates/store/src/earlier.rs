@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rusqlite::params;
 
-use super::database::Json;
+use super::json::Json;
 use super::{ExperimentId, Store};
 use perfquilt_model::comparable::{Comparable, Part};
 use perfquilt_model::error::Result;

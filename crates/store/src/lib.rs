@@ -29,6 +29,7 @@ mod earlier;
 mod file_error;
 mod functions;
 pub mod import;
+mod json;
 pub mod jsonl;
 pub mod queue;
 mod read;
@@ -42,7 +43,8 @@ use std::path::Path;
 
 use rusqlite::{ToSql, params};
 
-use database::{Database, Json, json};
+use database::Database;
+use json::{Json, json};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{
     ExperimentHeader, HostSample, Observation, PlannedBlocks, PointBuild, PointFunctions,

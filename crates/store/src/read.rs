@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rusqlite::params;
 
 use super::columns::{ReadColumns, Record, Word};
-use super::database::Json;
+use super::json::Json;
 use super::{ExperimentId, ExperimentSummary, Store};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{
