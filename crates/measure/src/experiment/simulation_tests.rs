@@ -815,10 +815,10 @@ fn blocks_go_where_the_uncertainty_is() {
     let attribution = fixture.attribution();
     assert!(attribution.is_complete());
     let open = attribution.stopping.unwrap().open;
-    assert!(
-        !open.is_empty() && open.iter().all(|open| open.workload == "y"),
-        "{open:?}"
-    );
+    let mut of_workloads: Vec<&str> = open.iter().map(|open| &*open.workload).collect();
+    of_workloads.dedup();
+    of_workloads.retain(|workload| *workload == "y" || of(workload) < 60);
+    assert_eq!(of_workloads, ["y"], "{open:?}");
 }
 
 #[test]
