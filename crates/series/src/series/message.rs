@@ -243,7 +243,11 @@ impl HeaderLayout<'_> {
             !gone.contains(at) && !is_mercurial && !is_blank(line)
         };
         let above = (0..self.body).filter(is_kept);
-        let above: Vec<Vec<u8>> = above.map(|at| kept(self.lines[at])).collect();
+        let mut above: Vec<Vec<u8>> = above.map(|at| kept(self.lines[at])).collect();
+        // The header's last line may have no end.
+        if let Some(last) = above.last_mut().filter(|line| !line.ends_with(b"\n")) {
+            last.push(b'\n');
+        }
         let below = (self.body..self.lines.len()).filter(is_kept);
         let mut below: Vec<&[u8]> = below.map(|at| self.lines[at]).collect();
         if below
@@ -752,6 +756,18 @@ mod tests {
     const MAIL: &str = "From 12 Mon Sep 17 00:00:00 2001\nFrom: A B <a@b.c>\nDate: Mon, 3 Jun 2024 10:00:00 +0200\nX-Odd:  kept\nSubject: [PATCH 2/3] strings: grow\n by doubling\n\nWhy not.\n\nMore.\n---\n sql/x.cc | 2 +-\n\n";
     const DEP3: &str = "Description: guard the call\n It is usually empty.\n .\n Second part.\nAuthor: A B <a@b.c>\nForwarded: no\nLast-Update: 2024-06-03\n\n";
     const PROSE: &str = "\nMakes it faster.\n\nBy a lot.\n\n";
+
+    #[test]
+    fn a_title_is_no_part_of_a_line_without_an_end() {
+        let header = b"Subject:  \t\nLate: Mon+-Au~h";
+        let old = Message::of_header(header, "name");
+        let mut new = old.clone();
+        "another title".clone_into(&mut new.title);
+        let written = update_header(header, &old, &new);
+        assert!(Message::of_header(&written, "name").same(&new));
+        let kept = String::from_utf8(written).unwrap();
+        assert!(kept.contains("Late: Mon+-Au~h\n"), "{kept}");
+    }
 
     #[test]
     fn commit_messages_are_taken_apart() {
