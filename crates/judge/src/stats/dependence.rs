@@ -37,7 +37,7 @@ pub struct PointDependence {
 }
 
 /// The least number of units for the tests.
-const FEWEST: usize = 8;
+pub(super) const FEWEST: usize = 8;
 
 impl BlockTable {
     /// Tests whether the table's blocks depend on each other, using complete blocks; `None` with fewer than

@@ -4,6 +4,7 @@ use std::f64::consts::{PI, SQRT_2};
 
 use statrs::distribution::{ContinuousCDF, FisherSnedecor};
 
+use super::dependence::FEWEST;
 use super::interval::Interval;
 use super::quantile::{LEVEL, student};
 use super::robust::deviations;
@@ -12,8 +13,6 @@ use super::robust::deviations;
 const SLOWEST: usize = 2;
 /// One wave in so many is compared with the others, too: with them, weaker waves show.
 const SLOW_IN: usize = 6;
-/// The least number of values: the waves of fewer say nothing.
-const FEWEST: usize = 8;
 /// The largest p-value at which slow waves count as larger than the others.
 const SLOWER: f64 = 0.05;
 /// How many times the root mean square of the slowest two the mean's standard error is then. Where values follow the one
@@ -57,17 +56,21 @@ impl SlowVariation {
             };
             values.iter().enumerate().map(of).sum::<f64>() / n.sqrt()
         };
-        let squares = |waves: usize| (1..=waves).map(|j| coefficient(j).powi(2)).sum::<f64>();
-        let are_larger = |waves: usize| {
-            let rest = (count - 1 - waves) as f64;
-            let (waves, slow) = (waves as f64, squares(waves));
+        let most = SLOWEST.max(count / SLOW_IN);
+        let squares: Vec<f64> = (1..=most).map(|j| coefficient(j).powi(2)).collect();
+        let are_larger = |squares: &[f64]| {
+            let slow: f64 = squares.iter().sum();
+            let (waves, rest) = (squares.len(), count - 1 - squares.len());
+            let (waves, rest) = (waves as f64, rest as f64);
             let (own, others) = (slow / waves, (all - slow) / rest);
             let chance = FisherSnedecor::new(waves, rest);
             others > 0.0 && chance.is_ok_and(|chance| chance.sf(own / others) < SLOWER)
         };
-        let mut tested = [SLOWEST, SLOWEST.max(count / SLOW_IN)].into_iter();
-        tested.any(are_larger).then(|| SlowVariation {
-            standard_error: UNDERSTATED * (squares(SLOWEST) / (SLOWEST as f64 * n)).sqrt(),
+        let slowest = &squares[..SLOWEST];
+        let is_slow = are_larger(slowest) || most > SLOWEST && are_larger(&squares);
+        let variance = slowest.iter().sum::<f64>() / (SLOWEST as f64 * n);
+        is_slow.then(|| SlowVariation {
+            standard_error: UNDERSTATED * variance.sqrt(),
         })
     }
 
