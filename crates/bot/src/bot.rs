@@ -192,8 +192,8 @@ impl Bot {
         (self.connector)(&self.repository, policy)
     }
 
-    /// Opens the connections of a thread that reports to `progress`.
-    pub(super) fn thread<'a>(&'a self) -> Result<BotThread<'a>> {
+    /// Opens the connections of a thread.
+    pub(super) fn thread(&self) -> Result<BotThread<'_>> {
         Ok(BotThread {
             bot: self,
             queue: Queue::open(&self.queue_path())?,

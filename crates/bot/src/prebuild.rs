@@ -138,7 +138,7 @@ impl BotThread<'_> {
         isolation: Isolation,
         cancelled: &dyn Fn() -> bool,
     ) -> Result<()> {
-        let BotThread { bot, .. } = self;
+        let bot = self.bot;
         let config = &bot.workspace.config;
         let number = job.job.number;
         let found = self.find_pull_request(number)?;

@@ -189,6 +189,7 @@ fn apply_on(
             }
         }
         drop(sender);
+        // Freed while the committer is still at work.
         drop(tree);
         let committed = committer
             .join()
