@@ -18,7 +18,8 @@ use perfquilt_config::parse_fraction;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::bisect::two_way::LossSource;
 use perfquilt_judge::bisect::{
-    BisectOutcome, BisectSession, Conclusion, DEFAULT_ERROR, DEFAULT_SIZE, Direction,
+    BisectOutcome, BisectSession, Conclusion, DEFAULT_BLOCKS, DEFAULT_ERROR, DEFAULT_SIZE,
+    Direction, Question,
 };
 use perfquilt_measure::run::bisect::bisect;
 use perfquilt_measure::run::commits::CommitRevisions;
@@ -90,7 +91,7 @@ struct ComparisonOptions {
     #[arg(long, value_name = "SHARE", value_parser = parse_fraction, default_value_t = DEFAULT_ERROR, hide_default_value = true)]
     error: f64,
     /// Maximum number of blocks per comparison; without a decision by then, it is undecided
-    #[arg(long, value_name = "N", value_parser = choices::number::<usize>, default_value_t = 400)]
+    #[arg(long, value_name = "N", value_parser = choices::number::<usize>, default_value_t = DEFAULT_BLOCKS)]
     blocks: usize,
     /// Preset for building and measuring: a [preset.NAME] of the configuration
     #[arg(long, value_name = "NAME", default_value = DEFAULT_PRESET)]
@@ -248,8 +249,8 @@ impl ComparisonOptions {
         let mut preset = with_recipe(ws, preset, recipe.as_deref())?;
         preset.on = self.on.clone().or(preset.on);
         let workload = match (&self.workload, preset.workloads.as_slice()) {
-            (Some(name), _) => ws.config.workload(name)?.name.clone(),
-            (None, [only]) => only.clone(),
+            (Some(name), _) => &ws.config.workload(name)?.name,
+            (None, [only]) => only,
             (None, several) => {
                 return Err(
                     Error::bisection_question("a bisection needs exactly one workload").hint(
@@ -259,14 +260,13 @@ impl ComparisonOptions {
             }
         };
         Ok(BisectRequest {
-            workload,
-            meter: self.meter,
-            direction: Direction::Slower,
-            size: self.size,
-            error: self.error,
-            most_blocks: self.blocks,
+            question: Question {
+                size: self.size,
+                error: self.error,
+                most_blocks: self.blocks,
+                ..Question::about(workload, self.meter)
+            },
             preset,
-            preset_name: self.preset.clone(),
             recipe,
             profile: false,
             describe: perfquilt_report::bisect::step,
@@ -277,10 +277,9 @@ impl ComparisonOptions {
 impl SearchOptions {
     /// Returns the request to find changes in the direction.
     fn request(&self, ws: &Workspace) -> Result<BisectRequest> {
-        Ok(BisectRequest {
-            direction: self.direction,
-            ..self.comparison.request(ws)?
-        })
+        let mut request = self.comparison.request(ws)?;
+        request.question.direction = self.direction;
+        Ok(request)
     }
 }
 

@@ -7,7 +7,7 @@ use clap::Args;
 use super::Context;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_forge::{Forge, post_once};
-use perfquilt_judge::bisect::{DEFAULT_ERROR, DEFAULT_SIZE, Direction};
+use perfquilt_judge::bisect::{DEFAULT_SIZE, Question};
 use perfquilt_measure::run::request::BisectRequest;
 use perfquilt_measure::run::watch::{WatchOptions, look};
 use perfquilt_model::error::{Error, Kind, Result};
@@ -126,14 +126,12 @@ fn requests(ws: &Workspace) -> Result<Vec<BisectRequest>> {
     let workloads = preset.workloads.iter();
     Ok(workloads
         .map(|workload| BisectRequest {
-            workload: workload.clone(),
-            meter: watch.meter.into(),
-            direction: Direction::Slower,
-            size: watch.size.unwrap_or(DEFAULT_SIZE),
-            error: DEFAULT_ERROR,
-            most_blocks: watch.blocks,
+            question: Question {
+                size: watch.size.unwrap_or(DEFAULT_SIZE),
+                most_blocks: watch.blocks,
+                ..Question::about(workload, watch.meter.into())
+            },
             preset: preset.clone(),
-            preset_name: watch.preset.clone(),
             recipe: None,
             profile: false,
             describe: perfquilt_report::bisect::step,

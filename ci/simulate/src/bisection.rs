@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::random::Noise;
 use super::simulation::{counted, parallel};
 use perfquilt_judge::bisect::{
-    Action, Bisector, Conclusion, DEFAULT_ERROR, DEFAULT_SIZE, Direction, Event, MeasuredBlock,
+    Action, BisectOutcome, Bisector, Conclusion, Culprit, DEFAULT_SIZE, Event, MeasuredBlock,
     Question, Revision,
 };
 use perfquilt_model::error::{Error, Result};
@@ -119,12 +119,9 @@ pub struct Case {
     pub machine: &'static str,
     /// The description of the machine.
     pub description: &'static str,
-    /// Changes between good and bad.
-    pub changes: usize,
-    /// The number of culprits among them.
-    pub culprits: usize,
-    /// The slowdown by each culprit, as a fraction of speed; without culprits, the size to find.
-    pub size: f64,
+    /// Its settings.
+    #[serde(flatten)]
+    pub setting: Setting,
     /// The results of its sessions.
     #[serde(flatten)]
     pub performance: Performance,
@@ -175,51 +172,38 @@ impl Performance {
     }
 }
 
-/// The answer of one session, and its cost.
-#[derive(Debug, Clone, Default)]
-struct Answer {
-    /// The changes that it names.
-    named: BTreeSet<usize>,
-    /// Whether it reports explicitly that there is no change.
-    nothing: bool,
+/// The answer of one session compared with the truth, and its cost.
+#[derive(Debug, Clone)]
+struct Judged {
+    /// Whether all named changes are culprits; `None` where none is named.
+    right: Option<bool>,
+    /// Whether it names exactly the culprits, or reports explicitly that there is no change if there are none.
+    exact: bool,
     /// Values measured.
     values: usize,
     /// Servers built.
     builds: usize,
 }
 
-impl Answer {
-    /// Returns whether all named changes are culprits; `None` where none is named.
-    fn is_right(&self, truth: &BTreeSet<usize>) -> Option<bool> {
-        (!self.named.is_empty()).then(|| self.named.is_subset(truth))
-    }
-
-    /// Returns whether the answer names exactly the culprits, or reports none if there are none.
-    fn is_exact(&self, truth: &BTreeSet<usize>) -> bool {
-        if truth.is_empty() {
-            self.nothing
-        } else {
-            self.named == *truth
-        }
-    }
-}
-
-/// An answer compared with the truth.
-#[derive(Debug, Clone)]
-struct Judged {
-    right: Option<bool>,
-    exact: bool,
-    values: usize,
-    builds: usize,
-}
-
 impl Judged {
-    fn of(answer: &Answer, truth: &BTreeSet<usize>) -> Self {
+    fn of(outcome: &BisectOutcome, truth: &BTreeSet<usize>) -> Self {
+        // A range of several changes names no single one.
+        let is_one = |culprit: &&Culprit| culprit.confirmed && culprit.to == culprit.from + 1;
+        let culprits = outcome.culprits.iter().filter(is_one);
+        let named: BTreeSet<usize> = culprits.map(|culprit| culprit.to).collect();
+        let says_nothing = matches!(
+            outcome.conclusion,
+            Conclusion::Nothing | Conclusion::Opposite
+        );
         Judged {
-            right: answer.is_right(truth),
-            exact: answer.is_exact(truth),
-            values: answer.values,
-            builds: answer.builds,
+            right: (!named.is_empty()).then(|| named.is_subset(truth)),
+            exact: if truth.is_empty() {
+                says_nothing
+            } else {
+                named == *truth
+            },
+            values: outcome.cost.values as usize,
+            builds: outcome.cost.builds as usize,
         }
     }
 }
@@ -233,9 +217,9 @@ impl Bisections {
             let place = format!(
                 "{}, {} changes, {} culprits of {:.1} %",
                 case.machine,
-                case.changes,
-                case.culprits,
-                100.0 * case.size
+                case.setting.changes,
+                case.setting.culprits,
+                100.0 * case.setting.size
             );
             let share = |share: f64, of: f64, what: &str, faults: &mut Vec<String>| {
                 let allowed = 2.0 * (RIGHT * (1.0 - RIGHT) / of.max(1.0)).sqrt();
@@ -244,7 +228,7 @@ impl Bisections {
                 }
             };
             let sessions = self.sessions as f64;
-            if case.culprits == 0 {
+            if case.setting.culprits == 0 {
                 share(
                     own.exact,
                     sessions,
@@ -259,7 +243,7 @@ impl Bisections {
                     &mut faults,
                 );
             }
-            if case.culprits == 1 {
+            if case.setting.culprits == 1 {
                 share(own.exact, sessions, "find the culprit", &mut faults);
             }
         }
@@ -275,9 +259,7 @@ pub fn bisections(sessions: usize, seed: u64) -> Result<Bisections> {
         cases.push(Case {
             machine: setting.machine.name(),
             description: setting.machine.description(),
-            changes: setting.changes,
-            culprits: setting.culprits,
-            size: setting.size,
+            setting,
             performance: setting.performance(sessions, seed)?,
         });
     }
@@ -293,16 +275,17 @@ pub fn bisections(sessions: usize, seed: u64) -> Result<Bisections> {
 }
 
 /// The settings of simulated sessions.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Setting {
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Setting {
     /// The machine.
+    #[serde(skip)]
     machine: Machine,
     /// Changes between good and bad.
-    changes: usize,
+    pub changes: usize,
     /// The number of culprits among them.
-    culprits: usize,
+    pub culprits: usize,
     /// The slowdown by each culprit, as a fraction of speed; without culprits, the size to find.
-    size: f64,
+    pub size: f64,
 }
 
 impl Setting {
@@ -350,9 +333,9 @@ impl Setting {
             parallel(sessions, |index| {
                 let mut noise = Noise::of(seed, &purpose, index);
                 let truth = self.truth(&mut noise);
-                let answer = self.answer(&self.levels(&truth), &mut noise)?;
+                let outcome = self.outcome(&self.levels(&truth), &mut noise)?;
                 done();
-                Ok(Judged::of(&answer, &truth))
+                Ok(Judged::of(&outcome, &truth))
             })
         })?;
         Ok(Performance::of(&answers))
@@ -374,27 +357,12 @@ impl Setting {
     }
 
     /// Simulates a session of `perfquilt bisect`; `levels` are the logs of the states' costs.
-    fn answer(&self, levels: &[f64], noise: &mut Noise) -> Result<Answer> {
+    fn outcome(&self, levels: &[f64], noise: &mut Noise) -> Result<BisectOutcome> {
         let mut bisector = Bisector::new(Question {
-            states: vec![
-                Revision {
-                    label: String::new(),
-                    name: String::new(),
-                    title: String::new(),
-                    tree: String::new(),
-                };
-                levels.len()
-            ],
-            change: String::new(),
-            release: String::new(),
-            recipe: String::new(),
-            workload: String::new(),
-            meter: Meter::Time.into(),
-            direction: Direction::Slower,
+            states: vec![Revision::default(); levels.len()],
             size: self.target_size(),
-            error: DEFAULT_ERROR,
             most_blocks: 10_000,
-            known_sd: None,
+            ..Question::about("", Meter::Time.into())
         });
         let mut number = 0;
         loop {
@@ -420,28 +388,13 @@ impl Setting {
                         ..MeasuredBlock::default()
                     })
                 }
-                Action::Done => break,
+                Action::Done => return Ok(bisector.outcome()),
                 Action::Broken { .. } => {
                     return Err(Error::internal("a simulated state cannot break"));
                 }
             };
             bisector.apply(&event);
         }
-        let outcome = bisector.outcome();
-        let confirmed = outcome.culprits.iter().filter(|culprit| culprit.confirmed);
-        Ok(Answer {
-            // A range of several changes names no single one.
-            named: confirmed
-                .filter(|culprit| culprit.to == culprit.from + 1)
-                .map(|culprit| culprit.to)
-                .collect(),
-            nothing: matches!(
-                outcome.conclusion,
-                Conclusion::Nothing | Conclusion::Opposite
-            ),
-            values: outcome.cost.values as usize,
-            builds: outcome.cost.builds as usize,
-        })
     }
 }
 

@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::random::Noise;
 use super::scenario::{EXPERIMENT, PATCHES, RESTART, header, points};
 use super::simulation::{counted, parallel};
+use perfquilt_calibrate::percent;
 use perfquilt_config::{DEFAULT_MIN_BLOCKS, Layouts};
 use perfquilt_judge::attribution::{Collector, Effect, EffectKind};
 use perfquilt_measure::experiment;
@@ -131,7 +132,6 @@ impl Costs {
             "false",
         );
         for of in &self.cases {
-            let percent = |share: f64| format!("{:.1} %", 100.0 * share);
             text.push_str(&format!(
                 "{:<40} {:>8.0} {:>7.1} {:>9} {:>8} {:>7} {:>6}\n",
                 of.name,

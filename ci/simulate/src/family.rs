@@ -2,10 +2,12 @@
 
 use serde::Serialize;
 
+use super::checks::Check;
 use super::random::Noise;
 use super::scenario::Scenario;
 use super::sessions::ended;
 use super::simulation::parallel;
+use super::{COVERAGE, FALSE_POSITIVES};
 use perfquilt_config::DEFAULT_MIN_BLOCKS;
 use perfquilt_judge::attribution::{Effect, EffectKind, PatchEffects, Verdict};
 use perfquilt_model::error::{Error, Result};
@@ -43,6 +45,38 @@ pub struct Family {
     pub budget_used: f64,
     /// The share of patches whose verdict at the end is `no effect`.
     pub no_effect: f64,
+}
+
+impl Family {
+    /// Returns the shares that have limits.
+    pub(super) fn checks(&self) -> [Check; 3] {
+        let check = |what: &str, share, (least, most)| Check {
+            name: self.scenario.clone(),
+            what: what.to_owned(),
+            experiments: self.experiments,
+            share,
+            least,
+            most,
+        };
+        let false_claims = (0.0, FALSE_POSITIVES);
+        [
+            check(
+                "experiments with a false claim at the end",
+                self.false_positives,
+                false_claims,
+            ),
+            check(
+                "experiments with a false claim when stopped by hand",
+                self.false_positives_peeking,
+                false_claims,
+            ),
+            check(
+                "intervals that contain the true effect",
+                self.coverage,
+                COVERAGE,
+            ),
+        ]
+    }
 }
 
 /// The result of one experiment.

@@ -80,77 +80,18 @@ impl Simulated {
     /// Returns the limits that were missed, one fragment each. With fewer than 10,000 experiments a limit
     /// counts as missed when chance does not explain it.
     pub fn faults(&self) -> Vec<String> {
-        self.described(|figure| figure.is_missed())
+        self.described(Check::is_missed)
     }
 
     /// Returns the figures outside their limits by no more than chance explains, one fragment each.
     pub fn outside_by_chance(&self) -> Vec<String> {
-        self.described(|figure| figure.is_outside() && !figure.is_missed())
+        self.described(|check| check.is_outside() && !check.is_missed())
     }
 
-    fn described(&self, filter: impl Fn(&Figure<'_>) -> bool) -> Vec<String> {
-        let families = self.families.iter().flat_map(|family| {
-            let figure = |share, (least, most), what| Figure {
-                of: &family.scenario,
-                what,
-                share,
-                experiments: family.experiments,
-                least,
-                most,
-            };
-            let false_claims = (0.0, FALSE_POSITIVES);
-            [
-                figure(
-                    family.false_positives,
-                    false_claims,
-                    "experiments with a false claim at the end",
-                ),
-                figure(
-                    family.false_positives_peeking,
-                    false_claims,
-                    "experiments with a false claim when stopped by hand",
-                ),
-                figure(
-                    family.coverage,
-                    COVERAGE,
-                    "intervals that contain the true effect",
-                ),
-            ]
-        });
-        let checks = self.checks.iter().map(Check::figure);
-        families
-            .chain(checks)
-            .filter(|figure| filter(figure))
-            .map(|figure| figure.describe())
-            .collect()
-    }
-}
-
-/// A share with its limits.
-struct Figure<'a> {
-    /// The scenario or simulation.
-    of: &'a str,
-    /// The meaning of the share, in words.
-    what: &'a str,
-    share: f64,
-    experiments: usize,
-    least: f64,
-    most: f64,
-}
-
-impl Figure<'_> {
-    fn is_outside(&self) -> bool {
-        self.share < self.least || self.share > self.most
-    }
-
-    /// Returns whether the share is outside its limits beyond chance.
-    fn is_missed(&self) -> bool {
-        is_below(self.share, self.least, self.experiments)
-            || is_above(self.share, self.most, self.experiments)
-    }
-
-    fn describe(&self) -> String {
-        format!("{}: {:.1} % of {}", self.of, 100.0 * self.share, self.what)
+    fn described(&self, filter: impl Fn(&Check) -> bool) -> Vec<String> {
+        let families = self.families.iter().flat_map(Family::checks);
+        let all = families.chain(self.checks.iter().cloned()).filter(filter);
+        all.map(|check| check.describe()).collect()
     }
 }
 

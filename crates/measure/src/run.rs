@@ -147,7 +147,8 @@ pub fn build_points(
     (recipe, on): (&str, Option<&str>),
     points: &[Point],
 ) -> Result<Vec<BuiltPoint>> {
-    let builder = builder(ws, recipe, prepared)?;
+    let base = build_item(prepared, Point::BASE)?;
+    let points_builder = PointBuilder::new(ws, recipe, on, base)?;
     let (items, absent) = build_items(prepared, points)?;
     let absent = absent.into_iter().map(|(point, error)| BuiltPoint {
         point,
@@ -155,13 +156,6 @@ pub fn build_points(
         built: Err(error),
     });
     let mut done: Vec<BuiltPoint> = absent.collect();
-    let points_builder = PointBuilder {
-        ws,
-        on,
-        builder: &builder,
-        recipe,
-        base: build_item(prepared, Point::BASE)?,
-    };
     for (item, built) in items.iter().zip(points_builder.build(&items)?) {
         let point = item.point;
         match &built {

@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use super::{Bisections, DRIFT, Performance, RIGHT, VALUE_SD, VALUE_SECONDS};
+use super::{Bisections, DRIFT, Performance, RIGHT, Setting, VALUE_SD, VALUE_SECONDS};
+use perfquilt_calibrate::percent;
 use perfquilt_judge::bisect::{DEFAULT_ERROR, DEFAULT_SIZE};
 
 impl Bisections {
@@ -45,12 +46,12 @@ impl Bisections {
         let mut table =
             "machine\tchanges\tculprits\tright\tof\texact\tbenchmark\tbuilds\n".to_owned();
         for case in &self.cases {
-            let culprits = culprits(case.culprits, case.size);
+            let culprits = case.setting.described_culprits();
             let cells = case.performance.cells().join("\t");
             let _ = writeln!(
                 table,
                 "{}\t{}\t{culprits}\t{cells}",
-                case.machine, case.changes
+                case.machine, case.setting.changes
             );
         }
         table
@@ -67,8 +68,8 @@ impl Bisections {
                 text,
                 "{}, {} changes, culprits: {}\n  {}",
                 case.machine,
-                case.changes,
-                culprits(case.culprits, case.size),
+                case.setting.changes,
+                case.setting.described_culprits(),
                 case.performance.line(),
             );
         }
@@ -105,16 +106,14 @@ impl Performance {
     }
 }
 
-/// Returns the number and size of culprits, as in `3 of 0.5 %`.
-fn culprits(count: usize, size: f64) -> String {
-    match count {
-        0 => "none".to_owned(),
-        count => format!("{count} of {:.1} %", 100.0 * size),
+impl Setting {
+    /// Returns the number and size of culprits, as in `3 of 0.5 %`.
+    fn described_culprits(&self) -> String {
+        match self.culprits {
+            0 => "none".to_owned(),
+            count => format!("{count} of {}", percent(self.size)),
+        }
     }
-}
-
-fn percent(share: f64) -> String {
-    format!("{:.1} %", 100.0 * share)
 }
 
 fn minutes(seconds: f64) -> String {

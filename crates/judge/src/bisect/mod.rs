@@ -36,7 +36,7 @@ pub use outcome::{
     BisectEffect, BisectOutcome, Conclusion, Culprit, Decision, DecisionKind, FileStat,
     NarrowingReason, NextCommand, RemainingSpan, SessionCost, SpanEffect, SpanStatus,
 };
-pub use question::{DEFAULT_ERROR, DEFAULT_SIZE, Direction, Question, Revision};
+pub use question::{DEFAULT_BLOCKS, DEFAULT_ERROR, DEFAULT_SIZE, Direction, Question, Revision};
 pub use session::BisectSession;
 
 /// Version of the JSON documents of a bisection: sessions, outcomes and comparisons of two releases.

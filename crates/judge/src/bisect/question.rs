@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use perfquilt_model::error::{Error, Result};
-use perfquilt_model::observation::Metric;
+use perfquilt_model::observation::{Meter, Metric};
 
 /// The default smallest change to find, as a fraction of speed.
 pub const DEFAULT_SIZE: f64 = 0.005;
@@ -11,6 +11,9 @@ pub const DEFAULT_SIZE: f64 = 0.005;
 /// The default error rate: the share of sessions that name a change wrongly, and of changes of at least the
 /// size that are missed.
 pub const DEFAULT_ERROR: f64 = 0.01;
+
+/// The default largest number of blocks for one comparison.
+pub const DEFAULT_BLOCKS: usize = 400;
 
 /// The direction of changes to find.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
@@ -26,7 +29,7 @@ pub enum Direction {
 }
 
 /// One state that can be built and measured.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Revision {
     /// Its name for users: a point (`4`), a commit (`1a2b3c4`).
     pub label: String,
@@ -75,7 +78,29 @@ fn patch() -> String {
     "patch".to_owned()
 }
 
+/// The standard deviation of the log ratio of two counts. Counts of real servers vary less from start to start
+/// (docs/results); a larger observed deviation replaces it.
+const COUNTED_SD: f64 = 0.0005;
+
 impl Question {
+    /// Returns the question what made `workload` slower, about no states yet, with the default size, error rate and number of
+    /// blocks.
+    pub fn about(workload: &str, meter: Metric) -> Self {
+        Question {
+            states: Vec::new(),
+            change: patch(),
+            release: String::new(),
+            recipe: String::new(),
+            workload: workload.to_owned(),
+            meter,
+            direction: Direction::Slower,
+            size: DEFAULT_SIZE,
+            error: DEFAULT_ERROR,
+            most_blocks: DEFAULT_BLOCKS,
+            known_sd: (meter == Meter::Instructions.into()).then_some(COUNTED_SD),
+        }
+    }
+
     /// Checks the question.
     pub fn check(&self) -> Result<()> {
         if self.states.len() < 2 {

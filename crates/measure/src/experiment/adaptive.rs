@@ -4,11 +4,14 @@
 //! Every block draws new layouts and restarts every server.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::time::Instant;
 
+use super::attempt::Attempt;
 use super::bench;
-use super::collected::Collected;
 use super::driver::Driver;
 use super::identity;
+use super::open::OpenExperiment;
 use super::plan::{Reading, Scope};
 use super::servers::{Server, Servers, programs, vary_layouts};
 use super::site::Site;
@@ -18,71 +21,139 @@ use perfquilt_bench::meter::Counter;
 use perfquilt_build::Built;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Layouts, Preset};
-use perfquilt_judge::bisect::MeasuredBlock;
+use perfquilt_judge::bisect::{MeasuredBlock, Question};
 use perfquilt_model::comparable::{Comparable, Part};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{ExperimentHeader, Meter, Metric};
 use perfquilt_model::point::Point;
 use perfquilt_model::progress;
-use perfquilt_store::{EarlierExperiment, ExperimentId, Store};
+use perfquilt_store::{EarlierExperiment, Store};
 
-/// Measures states with one workload and meter.
-pub struct AdaptiveRunner<'a> {
+/// How states are measured with one workload and meter.
+pub struct AdaptiveSpec<'a> {
     /// With one workload and one meter.
-    spec: Spec<'a>,
+    settings: Spec<'a>,
+    workload: String,
     metric: Metric,
     site: Site,
-    key: String,
-    store: &'a Store,
-    id: ExperimentId,
-    servers: Servers,
-    /// The observations of this experiment, from the first call of [`AdaptiveRunner::measure`] on.
-    collected: Option<Collected>,
 }
 
-impl<'a> AdaptiveRunner<'a> {
-    /// Opens a runner for the states between `header`'s changes; continues the experiment of `key`. `preset`
-    /// gives the measuring settings; of its workloads and meters the runner uses only the given ones.
-    pub fn open(
+impl<'a> AdaptiveSpec<'a> {
+    /// Resolves the settings of `preset`, of whose workloads and meters those of the question alone are measured, and asks the
+    /// site that measures. `header` names the changes between the states.
+    pub fn resolve(
         ws: &'a Workspace,
         preset: &Preset,
-        (workload, metric): (&str, Metric),
+        question: &Question,
         header: ExperimentHeader,
-        key: &str,
-        store: &'a Store,
     ) -> Result<Self> {
-        let (spec, site) = spec_of_one(ws, preset, (workload, metric), header)?;
-        let id = store.begin(&spec.header, key)?;
-        Ok(AdaptiveRunner {
-            spec,
-            metric,
+        let meter = question.meter.meter;
+        let preset = Preset {
+            workloads: vec![question.workload.clone()],
+            meters: vec![meter],
+            ..preset.clone()
+        };
+        let site = progress::silently(|| Site::ask(ws, &preset, !meter.is_timed()))?;
+        if !meter.is_timed() && !site.facts.meters.contains(&meter) {
+            let fault = format!("{meter} cannot be read with {}", site.facts.counter);
+            return Err(Error::measuring(fault));
+        }
+        let layouts = if meter.is_timed() {
+            preset.layouts.unwrap_or(Layouts::Padded)
+        } else {
+            Layouts::Off
+        };
+        Ok(AdaptiveSpec {
+            settings: Spec::resolve(ws, &preset, &site, layouts, header)?,
+            workload: question.workload.clone(),
+            metric: question.meter,
             site,
-            key: key.to_owned(),
-            store,
-            id,
-            servers: Servers::new(),
-            collected: None,
         })
     }
 
+    /// Returns what blocks are observed of besides programs, if layouts can be varied as the preset says.
+    pub fn observed(&self) -> Result<Comparable> {
+        self.settings.observed(std::iter::empty())
+    }
+
+    /// Opens the experiment of `key` for more blocks; a new one is called `name`.
+    pub fn open(mut self, name: String, key: &str, store: &'a Store) -> Result<AdaptiveRunner<'a>> {
+        self.settings.header.experiment = name;
+        let (attempt, observed) = (Attempt::of_key(key), self.observed()?);
+        let open = OpenExperiment::begin(&self.settings, attempt, &[], &observed, &[], store)?;
+        Ok(AdaptiveRunner {
+            spec: self,
+            open,
+            servers: Servers::new(),
+        })
+    }
+
+    /// Returns the blocks that were measured under `key`; none if no experiment has that key.
+    pub fn stored(&self, store: &Store, key: &str) -> Result<Vec<MeasuredBlock>> {
+        match store.header_of_key(key)? {
+            Some(begun) => self.blocks_of(store, &begun.experiment, &state_of),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    fn blocks_of(
+        &self,
+        store: &Store,
+        experiment: &str,
+        state_of: &dyn Fn(Point) -> Option<usize>,
+    ) -> Result<Vec<MeasuredBlock>> {
+        blocks_of(store, experiment, &self.workload, self.metric, state_of)
+    }
+
+    /// Returns the identities of the harnesses that measure this meter in the same way: reading other meters
+    /// beside it makes no difference.
+    fn harnesses(&self) -> Result<BTreeSet<String>> {
+        let settings = &self.settings;
+        let mut counters = vec![settings.counter.clone()];
+        if settings.counter.is_empty() && self.site.scheduler.is_none() {
+            counters.extend(Counter::detect().ok().map(|counter| counter.describe()));
+        }
+        let layouts = if self.metric.meter.is_timed() {
+            vec![settings.layouts]
+        } else {
+            vec![Layouts::Off, Layouts::Padded]
+        };
+        let mut harnesses = BTreeSet::new();
+        for counter in counters {
+            for &layouts in &layouts {
+                harnesses.insert(identity::harness(settings.ws, &counter, layouts)?);
+            }
+        }
+        Ok(harnesses)
+    }
+}
+
+/// Measures states in an open experiment.
+pub struct AdaptiveRunner<'a> {
+    spec: AdaptiveSpec<'a>,
+    open: OpenExperiment<'a>,
+    servers: Servers,
+}
+
+impl AdaptiveRunner<'_> {
     /// Adds a state's server. Whether the first one can be linked again holds for all.
     pub fn add(&mut self, state: usize, built: &Built) -> Result<()> {
+        let settings = &mut self.spec.settings;
         let point = Point::Step(state);
-        let server = Server::new(point, built, &self.spec.header);
+        let server = Server::new(point, built, &settings.header);
         if self.servers.is_empty() {
             let mut first = Servers::from([(point, server.clone())]);
-            let layouts = vary_layouts(&self.spec.preset, &mut first)?;
-            self.spec.set_layouts(layouts)?;
-            self.spec.preset.layouts = Some(layouts);
-            self.id = self.store.begin(&self.spec.header, &self.key)?;
-            self.collected = None;
+            let layouts = vary_layouts(&settings.preset, &mut first)?;
+            settings.set_layouts(layouts)?;
+            settings.preset.layouts = Some(layouts);
+            self.open.record_harness(&settings.header.harness)?;
         }
         self.servers.insert(point, server);
-        let recipe = self.spec.ws.config.recipe(&self.spec.preset.recipe)?;
+        let recipe = settings.ws.config.recipe(&settings.preset.recipe)?;
         let record = built.record(point, recipe.binary.as_deref());
-        self.store.record_builds(self.id, &[record])?;
-        let observed = self.spec.observed(programs(&self.servers))?;
-        self.store.record_observed(self.id, &observed)
+        let OpenExperiment { store, id, .. } = self.open;
+        store.record_builds(id, &[record])?;
+        store.record_observed(id, &settings.observed(programs(&self.servers))?)
     }
 
     /// Returns a state's server, once it was added.
@@ -103,18 +174,35 @@ impl<'a> AdaptiveRunner<'a> {
 
     /// Returns the blocks measured so far, from `number` on.
     pub fn blocks(&self, number: u32) -> Result<Vec<MeasuredBlock>> {
-        let mut blocks = stored(self.store, &self.key, (self.workload(), self.metric))?;
+        let mut blocks = self.spec.stored(self.open.store, &self.open.key)?;
         blocks.retain(|block| block.number >= number);
         Ok(blocks)
     }
 
-    /// Measures blocks `numbers` of `states`, whose servers were added. Returns the states that failed, which
-    /// later blocks leave out.
+    /// Measures blocks `numbers` of `states`, whose servers were added; the progress output says that it measures `what`.
+    /// Returns the blocks, and the states that failed, which later blocks leave out.
     pub fn measure(
-        &mut self,
+        &self,
         states: &[usize],
-        numbers: std::ops::Range<u32>,
-    ) -> Result<BTreeMap<usize, Error>> {
+        numbers: Range<u32>,
+        what: &str,
+    ) -> Result<(Vec<MeasuredBlock>, BTreeMap<usize, Error>)> {
+        let count = numbers.end.saturating_sub(numbers.start);
+        let step = progress::begin("measure", Some(u64::from(count)));
+        step.update(0, Some(u64::from(count)), what);
+        let started = Instant::now();
+        let first = numbers.start;
+        let failed = self.drive(states, numbers)?;
+        step.finish("");
+        let seconds = started.elapsed().as_secs_f64() / f64::from(count.max(1));
+        let mut blocks = self.blocks(first)?;
+        blocks.iter_mut().for_each(|block| block.seconds = seconds);
+        Ok((blocks, failed))
+    }
+
+    /// Measures and stores blocks `numbers` of `states`. Returns the states that failed.
+    fn drive(&self, states: &[usize], numbers: Range<u32>) -> Result<BTreeMap<usize, Error>> {
+        let (AdaptiveSpec { settings, site, .. }, open) = (&self.spec, &self.open);
         let points: Vec<Point> = states.iter().map(|&state| Point::Step(state)).collect();
         let mut servers = Servers::new();
         for point in &points {
@@ -127,62 +215,43 @@ impl<'a> AdaptiveRunner<'a> {
         if let Some(base) = base.or_else(|| servers.get(points.first()?)).cloned() {
             servers.insert(Point::BASE, base);
         }
-        vary_layouts(&self.spec.preset, &mut servers)?;
-        let header = self.spec.header.clone();
-        let setup = self.spec.setup(servers, states.len(), header, &[])?;
-        let readings = self.spec.readings();
+        vary_layouts(&settings.preset, &mut servers)?;
+        let header = settings.header.clone();
+        let setup = settings.setup(servers, states.len(), header, &[])?;
         let margin = Meter::default_margin;
-        let collected = match self.collected.take() {
-            Some(collected) => collected,
-            None => Collected::load(self.store, self.id, Vec::new(), &readings)?,
-        };
-        let mut driver = Driver::new(self.store, self.id, readings, collected, &margin)?;
+        let readings = settings.readings();
+        let mut driver = Driver::new(open.store, open.id, readings, Vec::new(), &margin)?;
         let scope = Scope {
-            seed: identity::seed(&self.key),
+            seed: identity::seed(&open.key),
             points: &points,
             windows: &[],
             lanes: 1,
-            workloads: &self.spec.preset.workloads,
+            workloads: &settings.preset.workloads,
             blocks: 0,
             count_blocks: 0,
-            layouts: self.spec.layouts,
+            layouts: settings.layouts,
             direct: &[],
         };
-        let mut strategy = RequestedBlocks::new(numbers, scope, self.reading());
-        let wave = self.site.wave(self.spec.ws);
-        let bench = bench::open(&self.spec, &self.site, setup, &self.key, wave)?;
+        let reading = if self.spec.metric.meter.is_timed() {
+            Reading::Timed
+        } else {
+            Reading::Counted
+        };
+        let mut strategy = RequestedBlocks::new(numbers, scope, reading);
+        let wave = site.wave(settings.ws);
+        let bench = bench::open(settings, site, setup, &open.key, wave)?;
         let (failed, end) = driver.drive(&mut strategy, bench.as_ref());
         bench.close(end.is_ok());
-        self.collected = Some(driver.into_collected());
         end?;
         if let Some(error) = failed.workloads.into_values().next() {
             return Err(error);
         }
-        let failed = failed
-            .points
-            .into_iter()
-            .filter_map(|(point, error)| match point {
-                Point::Step(state) => Some((state, error)),
-                _ => None,
-            })
-            .collect();
         // Later sessions may use these blocks even if this session never ends.
-        self.store.finish(self.id)?;
-        Ok(failed)
-    }
-
-    /// Returns the workload's name.
-    fn workload(&self) -> &str {
-        let mut workloads = self.spec.preset.workloads.iter();
-        workloads.next().map_or("", String::as_str)
-    }
-
-    fn reading(&self) -> Reading {
-        if self.metric.meter.is_timed() {
-            Reading::Timed
-        } else {
-            Reading::Counted
-        }
+        open.store.finish(open.id)?;
+        let failed = failed.points.into_iter();
+        Ok(failed
+            .filter_map(|(point, error)| Some((state_of(point)?, error)))
+            .collect())
     }
 
     /// Returns the blocks of `store` with at least two servers of the states, latest experiment first: those measured on
@@ -193,22 +262,24 @@ impl<'a> AdaptiveRunner<'a> {
         store: &Store,
         keys: &BTreeMap<usize, String>,
     ) -> Result<Vec<MeasuredBlock>> {
-        let own = self.store.header(self.id)?.experiment;
-        let workload = self.workload();
-        let observed = self.spec.observed(std::iter::empty())?;
+        let AdaptiveSpec {
+            settings, workload, ..
+        } = &self.spec;
+        let own = self.open.store.header(self.open.id)?.experiment;
+        let observed = self.spec.observed()?;
         // The length of a block does not change the counts.
-        let is_timed = self.metric.meter.is_timed();
+        let is_timed = self.spec.metric.meter.is_timed();
         let matters = |part: &Part| match part {
             Part::Seconds(_) => is_timed && part.is_of(workload),
             part => part.is_condition() || part.is_of(workload),
         };
-        let harnesses = self.harnesses()?.into_iter();
+        let harnesses = self.spec.harnesses()?.into_iter();
         let like = harnesses.map(|harness| observed.clone().with(Part::Harness, harness));
         let like: Vec<Comparable> = like.map(|conditions| conditions.only(matters)).collect();
         let mut known = Vec::new();
-        for earlier in store.earlier(&self.spec.header.release)? {
+        for earlier in store.earlier(&settings.header.release)? {
             let name = &earlier.header.experiment;
-            let is_own = std::ptr::eq(store, self.store) && *name == own;
+            let is_own = std::ptr::eq(store, self.open.store) && *name == own;
             if is_own || !like.contains(&earlier.observed.only(matters)) {
                 continue;
             }
@@ -217,7 +288,7 @@ impl<'a> AdaptiveRunner<'a> {
                 continue;
             }
             let states = |point: Point| shared.get(&point).copied();
-            let blocks = blocks_of(store, name, workload, self.metric, &states)?;
+            let blocks = self.spec.blocks_of(store, name, &states)?;
             known.extend(blocks.into_iter().map(|block| MeasuredBlock {
                 source: Some(name.clone()),
                 ..block
@@ -252,81 +323,13 @@ impl<'a> AdaptiveRunner<'a> {
         }
         Ok(shared)
     }
-
-    /// Returns the identities of the harnesses that measure this meter in the same way: reading other meters
-    /// beside it makes no difference.
-    fn harnesses(&self) -> Result<BTreeSet<String>> {
-        let mut counters = vec![self.spec.counter.clone()];
-        if self.spec.counter.is_empty() && self.site.scheduler.is_none() {
-            counters.extend(Counter::detect().ok().map(|counter| counter.describe()));
-        }
-        let layouts = if self.metric.meter.is_timed() {
-            vec![self.spec.layouts]
-        } else {
-            vec![Layouts::Off, Layouts::Padded]
-        };
-        let mut harnesses = BTreeSet::new();
-        for counter in counters {
-            for &layouts in &layouts {
-                harnesses.insert(identity::harness(self.spec.ws, &counter, layouts)?);
-            }
-        }
-        Ok(harnesses)
-    }
 }
 
-/// Returns the blocks that a runner measured under `key`; none if no experiment has that key.
-pub fn stored(
-    store: &Store,
-    key: &str,
-    (workload, metric): (&str, Metric),
-) -> Result<Vec<MeasuredBlock>> {
-    let states = |point: Point| match point {
+fn state_of(point: Point) -> Option<usize> {
+    match point {
         Point::Step(state) => Some(state),
         _ => None,
-    };
-    match store.header_of_key(key)? {
-        Some(begun) => blocks_of(store, &begun.experiment, workload, metric, &states),
-        None => Ok(Vec::new()),
     }
-}
-
-/// Returns what blocks are observed of besides programs, if layouts can be varied as `preset` says.
-pub fn observed(
-    ws: &Workspace,
-    preset: &Preset,
-    measured: (&str, Metric),
-    header: &ExperimentHeader,
-) -> Result<Comparable> {
-    let (spec, _) = spec_of_one(ws, preset, measured, header.clone())?;
-    spec.observed(std::iter::empty())
-}
-
-/// Resolves the settings of `preset` for one workload and one meter, and asks the site that measures.
-fn spec_of_one<'a>(
-    ws: &'a Workspace,
-    preset: &Preset,
-    (workload, metric): (&str, Metric),
-    header: ExperimentHeader,
-) -> Result<(Spec<'a>, Site)> {
-    let meter = metric.meter;
-    let preset = Preset {
-        workloads: vec![workload.to_owned()],
-        meters: vec![meter],
-        ..preset.clone()
-    };
-    let site = progress::silently(|| Site::ask(ws, &preset, !meter.is_timed()))?;
-    if !meter.is_timed() && !site.facts.meters.contains(&meter) {
-        let fault = format!("{meter} cannot be read with {}", site.facts.counter);
-        return Err(Error::measuring(fault));
-    }
-    let layouts = if meter.is_timed() {
-        preset.layouts.unwrap_or(Layouts::Padded)
-    } else {
-        Layouts::Off
-    };
-    let spec = Spec::resolve(ws, &preset, &site, layouts, header)?;
-    Ok((spec, site))
 }
 
 /// The number of the first end-to-end block: the numbers of blocks passed to the bisection must not
@@ -390,11 +393,8 @@ mod tests {
             store.append(id, &[of(0), of(1)], &[]).unwrap();
         };
         let numbers = || -> Vec<u32> {
-            let state = |point| match point {
-                Point::Step(step) => Some(step),
-                _ => None,
-            };
-            let blocks = blocks_of(&store, "toy-1-quick", "w", Meter::Time.into(), &state).unwrap();
+            let metric = Meter::Time.into();
+            let blocks = blocks_of(&store, "toy-1-quick", "w", metric, &state_of).unwrap();
             blocks.iter().map(|block| block.number).collect()
         };
         add(0, false);

@@ -40,6 +40,16 @@ pub(super) struct Attempt {
 }
 
 impl Attempt {
+    /// Returns the attempt that is stored under `key`, which reuses nothing.
+    pub(super) fn of_key(key: &str) -> Self {
+        Attempt {
+            key: key.to_owned(),
+            seed: identity::seed(key),
+            reused: Vec::new(),
+            left: None,
+        }
+    }
+
     /// Chooses the attempt for measuring what is `observed` as `policy` says: a stored one that goes on, or the next one.
     /// `time_unexecuted` tells whether to time workloads that do not execute the code that a patch changes, too.
     pub(super) fn choose(

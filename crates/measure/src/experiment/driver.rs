@@ -13,7 +13,7 @@ use super::recorder::{Readings, Recorder};
 use super::remaining::words;
 use super::strategy::{Next, NextBlock, SoFar, Strategy};
 use perfquilt_model::error::{Error, Kind, Result};
-use perfquilt_model::observation::Meter;
+use perfquilt_model::observation::{Meter, PlannedBlocks};
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::{self, Step};
 use perfquilt_store::{ExperimentId, Store};
@@ -127,18 +127,18 @@ pub struct Driver<'a> {
 }
 
 impl<'a> Driver<'a> {
-    /// Continues experiment `id` of `store`, whose observations are `collected`. `margin` gives the equivalence
-    /// margins as fractions of speed.
+    /// Continues experiment `id` of `store`; `planned` has its stopping rule. `margin` gives the equivalence margins as
+    /// fractions of speed.
     pub fn new(
         store: &'a Store,
         id: ExperimentId,
         readings: Readings<'a>,
-        collected: Collected,
+        planned: Vec<PlannedBlocks>,
         margin: &'a dyn Fn(Meter) -> f64,
     ) -> Result<Self> {
         Ok(Driver {
+            collected: Collected::load(store, id, planned, &readings)?,
             recorder: Recorder::new(store, id, readings)?,
-            collected,
             margin,
             failed: Failed::default(),
         })
@@ -147,11 +147,6 @@ impl<'a> Driver<'a> {
     /// Returns the driver that leaves out points and workloads which `failed` before.
     pub fn without(self, failed: Failed) -> Self {
         Driver { failed, ..self }
-    }
-
-    /// Returns the observations, those of the measured blocks included.
-    pub fn into_collected(self) -> Collected {
-        self.collected
     }
 
     /// Returns whether `strategy` has no block left without the points and workloads that `failed`.

@@ -7,7 +7,7 @@ use perfquilt_system::locks::{self, Lock};
 
 /// Keeps other processes from measuring the same experiment until it is dropped.
 #[derive(Debug)]
-pub(crate) struct ExperimentLock {
+pub(super) struct ExperimentLock {
     path: PathBuf,
     _held: Lock,
 }
@@ -15,7 +15,7 @@ pub(crate) struct ExperimentLock {
 impl ExperimentLock {
     /// Locks the experiment of `key` in the workspace with the state folder `state`.
     /// Fails while another process holds the lock.
-    pub(crate) fn of(state: &Path, key: &str) -> Result<Self> {
+    pub(super) fn of(state: &Path, key: &str) -> Result<Self> {
         let name = format!("experiment-{}.lock", key.replace(' ', "-"));
         let path = state.join("locks").join(name);
         match locks::try_now(&path)? {

@@ -61,7 +61,6 @@ pub(crate) use cluster::{ask as ask_cluster, scheduler as cluster_scheduler};
 use design::Design;
 pub use failed::Failed;
 pub use forecast::{Forecast, NoiseSource};
-pub(crate) use lock::ExperimentLock;
 pub use open::MeasuredExperiment;
 use open::OpenExperiment;
 use plan::{Block, BlockKind};

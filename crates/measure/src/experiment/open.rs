@@ -115,6 +115,12 @@ impl<'a> OpenExperiment<'a> {
         self.rewrite()
     }
 
+    /// Records how it is measured, if that has changed since it was begun.
+    pub(super) fn record_harness(&mut self, harness: &str) -> Result<()> {
+        harness.clone_into(&mut self.header.harness);
+        self.rewrite()
+    }
+
     /// Records facts of the machine.
     pub(super) fn record_facts(&mut self, facts: BTreeMap<String, String>) -> Result<()> {
         self.header.machine.extend(facts);

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use super::basis;
 use super::bench;
-use super::collected::Collected;
 use super::design::Design;
 use super::driver::Driver;
 use super::executor::Executor;
@@ -213,8 +212,7 @@ impl PlannedMeasurement<'_> {
         planned: &[PlannedBlocks],
     ) -> Result<Driver<'d>> {
         let readings = self.design.spec.readings();
-        let collected = Collected::load(open.store, open.id, planned.to_vec(), &readings)?;
-        Driver::new(open.store, open.id, readings, collected, self.margin)
+        Driver::new(open.store, open.id, readings, planned.to_vec(), self.margin)
     }
 
     /// Returns the forecast of the whole experiment, `spent` seconds of which are over.

@@ -7,7 +7,6 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use super::collected::Collected;
 use super::driver::Driver;
 use super::executor::{BlockJob, Event, Executor, Lane, Report};
 use super::failed::Failed;
@@ -313,8 +312,7 @@ impl Fixture {
             counted: vec![Meter::Instructions],
             workloads,
         };
-        let collected = Collected::load(&self.store, self.id(), planned, &readings).unwrap();
-        let mut driver = Driver::new(&self.store, self.id(), readings, collected, &margin).unwrap();
+        let mut driver = Driver::new(&self.store, self.id(), readings, planned, &margin).unwrap();
         let strategy = || PlannedExperiment::new(&blocks, 1.0, BlockTimes::default(), None);
         let outcome = driver.drive(&mut strategy(), executor);
         if outcome.1.is_ok() {

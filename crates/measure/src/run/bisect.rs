@@ -1,17 +1,14 @@
 //! Runs a bisection: builds and measures the servers that the bisector requests, and stores the session.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
-use std::time::Instant;
 
-use super::builder_on;
 use super::explain;
 use super::jobs::PointBuilder;
 use super::request::BisectRequest;
 use super::revisions::Revisions;
 use super::sessions::{self, Sessions, StoredSession};
-use crate::experiment::adaptive::{self, AdaptiveRunner};
-use perfquilt_build::{Builder, Built};
+use crate::experiment::adaptive::{AdaptiveRunner, AdaptiveSpec};
+use perfquilt_build::Built;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::bisect::{
     Action, BisectOutcome, Bisector, Event, Explanation, FileStat, MeasuredBlock, Question,
@@ -19,7 +16,7 @@ use perfquilt_judge::bisect::{
 };
 use perfquilt_judge::stats::{FEWEST_FOR_P99, FEWEST_SLICES};
 use perfquilt_model::error::{Error, Kind, Result};
-use perfquilt_model::observation::{ExperimentHeader, FunctionChange, Metric};
+use perfquilt_model::observation::{ExperimentHeader, FunctionChange};
 use perfquilt_model::progress;
 use perfquilt_model::warning::Warning;
 use perfquilt_store::Store;
@@ -45,7 +42,7 @@ pub(super) fn results(ws: &Workspace) -> std::path::PathBuf {
 /// [`Kind::Bench`] when an end of the range has no sources, cannot be built or cannot be measured;
 /// [`Kind::Interrupted`]; everything finished is stored.
 pub fn bisect(ws: &Workspace, states: &dyn Revisions, request: &BisectRequest) -> Result<Finished> {
-    let question = question(request, states)?;
+    let question = request.question_of(states.states(), states.noun(), states.release())?;
     note_edited(&Sessions::of(ws), &question);
     let store = Store::open(&results(ws))?;
     let mut run = BisectRun::open(ws, states, request, &question, &store)?;
@@ -55,17 +52,6 @@ pub fn bisect(ws: &Workspace, states: &dyn Revisions, request: &BisectRequest) -
         outcome: run.bisector.outcome(),
         name: run.kept.name,
     })
-}
-
-/// Returns the question about `states`.
-pub(super) fn question(request: &BisectRequest, states: &dyn Revisions) -> Result<Question> {
-    let question = Question {
-        change: states.noun().to_owned(),
-        release: states.release().to_owned(),
-        ..request.question_of(states.states())
-    };
-    question.check()?;
-    Ok(question)
 }
 
 /// Warns that the previous session asked the same about other sources.
@@ -96,7 +82,7 @@ pub(super) struct BisectRun<'a> {
     states: &'a dyn Revisions,
     kept: StoredSession,
     pub(super) bisector: Bisector,
-    builder: Builder,
+    points: PointBuilder<'a>,
     request: &'a BisectRequest,
     runner: AdaptiveRunner<'a>,
     store: &'a Store,
@@ -117,44 +103,33 @@ impl<'a> BisectRun<'a> {
         question: &Question,
         store: &'a Store,
     ) -> Result<Self> {
-        let builder = builder_on(ws, &request.preset.recipe, &states.item(0)?)?;
-        // Other build settings make another server from the same sources.
-        let made_with = builder.key("");
-        let mut header = ExperimentHeader::new(states.release(), &request.preset.recipe);
+        let preset = &request.preset;
+        let on = preset.on.as_deref();
+        let points = PointBuilder::new(ws, &preset.recipe, on, states.item(0)?)?;
+        let mut header = ExperimentHeader::new(states.release(), &preset.recipe);
         let changes = &states.states()[1..];
         header.series = changes.iter().map(|state| state.name.clone()).collect();
         header.titles = changes.iter().map(|state| state.title.clone()).collect();
-        let metric = (request.workload.as_str(), request.meter);
-        let observed = adaptive::observed(ws, &request.preset, metric, &header)?;
-        let context = format!("{observed}{made_with}");
+        let spec = AdaptiveSpec::resolve(ws, preset, question, header)?;
+        // Other build settings make another server from the same sources.
+        let context = format!("{}{}", spec.observed()?, points.builder.key(""));
         let kept = Sessions::of(ws).open(question, &context, ws.answers().is_fresh(), store)?;
-        let known_trees = states.states().iter().enumerate();
-        let keys: BTreeMap<usize, String> = known_trees
-            .filter(|(_, state)| !state.tree.is_empty())
-            .map(|(place, state)| (place, builder.key(&state.tree)))
+        let places = || states.states().iter().enumerate();
+        let keys = places().filter(|(_, state)| !state.tree.is_empty());
+        let keys = keys.map(|(place, state)| (place, points.builder.key(&state.tree)));
+        let keys = keys.collect();
+        let cached = places()
+            .filter_map(|(place, state)| Some((place, points.builder.cached(&state.tree)?)))
             .collect();
-        let cached: BTreeMap<usize, Built> = states
-            .states()
-            .iter()
-            .enumerate()
-            .filter_map(|(place, state)| Some((place, builder.cached(&state.tree)?)))
-            .collect();
-        header.experiment = format!("bisect-{}", kept.name);
-        let runner = AdaptiveRunner::open(
-            ws,
-            &request.preset,
-            metric,
-            header,
-            &sessions::key(&kept.name),
-            store,
-        )?;
+        let name = format!("bisect-{}", kept.name);
+        let runner = spec.open(name, &sessions::key(&kept.name), store)?;
         let bisector = kept.session.replay();
         let mut run = BisectRun {
             ws,
             states,
             bisector,
             kept,
-            builder,
+            points,
             request,
             runner,
             store,
@@ -199,7 +174,8 @@ impl<'a> BisectRun<'a> {
         if is_new {
             self.import()?;
         } else {
-            self.tell_blocks(self.next_number()..u32::MAX, 0.0)?;
+            let unknown = self.runner.blocks(self.next_number())?;
+            self.tell_blocks(unknown)?;
         }
         self.kept.write()
     }
@@ -239,14 +215,10 @@ impl<'a> BisectRun<'a> {
         own.max().unwrap_or(0)
     }
 
-    /// Gives the bisector the blocks of this session with these numbers.
-    fn tell_blocks(&mut self, numbers: Range<u32>, seconds: f64) -> Result<()> {
-        let mut blocks = self.runner.blocks(numbers.start)?;
-        blocks.retain(|values| numbers.contains(&values.number));
-        for block in blocks {
-            self.record(Event::Block(MeasuredBlock { seconds, ..block }))?;
-        }
-        Ok(())
+    /// Gives the bisector blocks of this session.
+    fn tell_blocks(&mut self, blocks: Vec<MeasuredBlock>) -> Result<()> {
+        let mut blocks = blocks.into_iter();
+        blocks.try_for_each(|block| self.record(Event::Block(block)))
     }
 
     /// Gives the bisector the blocks of earlier experiments that it does not have.
@@ -314,24 +286,7 @@ impl<'a> BisectRun<'a> {
 
     /// Builds the state's server; returns it with the seconds it took.
     fn make(&self, state: usize) -> Result<(Built, f64)> {
-        let item = self.states.item(state)?;
-        let started = Instant::now();
-        let points = PointBuilder {
-            ws: self.ws,
-            on: self.request.preset.on.as_deref(),
-            builder: &self.builder,
-            recipe: &self.request.preset.recipe,
-            base: self.states.item(0)?,
-        };
-        let mut results = points.build(std::slice::from_ref(&item))?;
-        let missing = || Err(Error::internal("nothing was built"));
-        let built = results.next().unwrap_or_else(missing)?;
-        let seconds = if built.cached {
-            0.0
-        } else {
-            started.elapsed().as_secs_f64()
-        };
-        Ok((built, seconds))
+        self.points.build_one(&self.states.item(state)?)
     }
 
     fn unusable(&mut self, state: usize, error: Error, crashed: bool) -> Result<()> {
@@ -364,19 +319,12 @@ impl<'a> BisectRun<'a> {
         let before = self.bisector.cost().blocks;
         let first = self.next_number();
         let count = u32::try_from(blocks).unwrap_or(u32::MAX);
-        let step = progress::begin("measure", Some(u64::from(count)));
-        step.update(
-            0,
-            Some(u64::from(count)),
-            &format!("{blocks} blocks of {}, after {before}", labels.join(", ")),
-        );
-        let started = Instant::now();
         let numbers = first..first.saturating_add(count);
-        let measured = self.runner.measure(states, numbers.clone());
-        let seconds = started.elapsed().as_secs_f64() / f64::from(count.max(1));
+        let what = format!("{blocks} blocks of {}, after {before}", labels.join(", "));
+        let measured = self.runner.measure(states, numbers, &what);
         // A failed measurement leaves whole blocks in the store; a resumed session reads them. A failure of the
         // base ends the measurement.
-        let failed = measured.map_err(|error| match error.kind() {
+        let (measured, failed) = measured.map_err(|error| match error.kind() {
             Kind::Bench if states.contains(&0) => {
                 let fault = self.unmeasured(0, &error);
                 // The cause may be outside the server, such as a full disk.
@@ -386,12 +334,10 @@ impl<'a> BisectRun<'a> {
             }
             _ => error,
         })?;
-        step.finish("");
-        self.tell_blocks(numbers, seconds)?;
-        if self.bisector.cost().blocks == before && failed.is_empty() {
-            let question = self.bisector.question();
-            return Err(no_values(&question.workload, question.meter, &labels));
+        if measured.is_empty() && failed.is_empty() {
+            return Err(no_values(self.bisector.question(), &labels));
         }
+        self.tell_blocks(measured)?;
         for (state, error) in failed {
             self.unusable(state, error, true)?;
         }
@@ -477,8 +423,9 @@ impl<'a> BisectRun<'a> {
     }
 }
 
-/// Returns the error for blocks of `labels` that have no value of `meter` on `workload`.
-pub(super) fn no_values(workload: &str, meter: Metric, labels: &[&str]) -> Error {
+/// Returns the error for blocks of `labels` that have no value of what the question is about.
+pub(super) fn no_values(question: &Question, labels: &[&str]) -> Error {
+    let (workload, meter) = (&question.workload, question.meter);
     let error = Error::client_result(format!(
         "the workload {workload} gave no {meter} of {}",
         labels.join(", ")

@@ -218,10 +218,10 @@ impl Revisions for CommitRevisions<'_> {
         if let Some(version) = &self.to
             && !self.series.patches().is_empty()
         {
-            let meter = if request.meter == Meter::Time.into() {
+            let meter = if request.question.meter == Meter::Time.into() {
                 String::new()
             } else {
-                format!(" --meter {}", request.meter)
+                format!(" --meter {}", request.question.meter)
             };
             next.push(NextCommand {
                 what: "whether the bare release got slower or the patches are worth less"
@@ -230,7 +230,7 @@ impl Revisions for CommitRevisions<'_> {
                     "perfquilt bisect releases {} {} --workload {}{meter}{}",
                     self.from.version,
                     version,
-                    request.workload,
+                    request.question.workload,
                     request.with_preset()
                 ),
             });

@@ -40,7 +40,9 @@ pub(super) fn functions(
         ))
     })?;
     let servers = [("without the change", before), ("with the change", after)];
-    let workload = request.preset.workload(&ws.config, &request.workload)?;
+    let workload = request
+        .preset
+        .workload(&ws.config, &request.question.workload)?;
     let pair = profile::measure(
         ws,
         &ProfileRequest {
@@ -70,7 +72,7 @@ pub(super) fn functions(
     let (before, after) = (own(&pair.before), own(&pair.after));
     Ok(attribution::compared(
         to,
-        &request.workload,
+        &request.question.workload,
         &(0..).zip(&before).collect(),
         &(0..).zip(&after).collect(),
     ))

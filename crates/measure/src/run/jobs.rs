@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -56,15 +56,45 @@ struct TaskResult {
 
 /// Builds points with one recipe.
 pub(super) struct PointBuilder<'a> {
-    pub(super) ws: &'a Workspace,
+    ws: &'a Workspace,
     /// The scheduler of the cluster that builds; `None` for this machine.
-    pub(super) on: Option<&'a str>,
-    pub(super) builder: &'a Builder,
-    pub(super) recipe: &'a str,
-    pub(super) base: BuildItem,
+    on: Option<&'a str>,
+    pub(super) builder: Builder,
+    recipe: &'a str,
+    base: BuildItem,
 }
 
-impl PointBuilder<'_> {
+impl<'a> PointBuilder<'a> {
+    /// Builds with the recipe called `recipe` on this machine, or as jobs of the scheduler `on`; `base` is the bare release.
+    pub(super) fn new(
+        ws: &'a Workspace,
+        recipe: &'a str,
+        on: Option<&'a str>,
+        base: BuildItem,
+    ) -> Result<Self> {
+        Ok(PointBuilder {
+            builder: builder_on(ws, recipe, &base)?,
+            ws,
+            on,
+            recipe,
+            base,
+        })
+    }
+
+    /// Builds one item. Returns its server, and the seconds that this took: 0 for a server of the cache.
+    pub(super) fn build_one(&self, item: &BuildItem) -> Result<(Built, f64)> {
+        let started = Instant::now();
+        let mut results = self.build(std::slice::from_ref(item))?;
+        let missing = || Err(Error::internal("nothing was built"));
+        let built = results.next().unwrap_or_else(missing)?;
+        let seconds = if built.cached {
+            0.0
+        } else {
+            started.elapsed().as_secs_f64()
+        };
+        Ok((built, seconds))
+    }
+
     /// Builds the `items`: as jobs all of them at once, on this machine each when its result is asked for.
     pub(super) fn build<'i>(
         &'i self,

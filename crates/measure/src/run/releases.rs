@@ -1,15 +1,14 @@
 //! Compares the same patches on two releases, with all four servers in every block.
 
 use std::collections::BTreeSet;
-use std::time::Instant;
 
 use sha2::{Digest, Sha256};
 
 use super::bisect::{no_values, results};
+use super::jobs::PointBuilder;
 use super::request::BisectRequest;
-use super::{Prepared, StoredTrees, build_item, builder, prepare};
-use crate::experiment::ExperimentLock;
-use crate::experiment::adaptive::{self, AdaptiveRunner};
+use super::{Prepared, build_item, prepare};
+use crate::experiment::adaptive::AdaptiveSpec;
 use perfquilt_build::Built;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::bisect::two_way::{CELLS, DifferenceInDifferences, LossTable};
@@ -18,7 +17,6 @@ use perfquilt_model::comparable::Part;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::ExperimentHeader;
 use perfquilt_model::point::Point;
-use perfquilt_model::progress;
 use perfquilt_rebase::PointTrees;
 use perfquilt_store::Store;
 
@@ -40,61 +38,50 @@ pub fn compare(
     let sides = [old_side?, new_side?];
     let states: Vec<Revision> = sides.iter().flat_map(ReleaseSide::states).collect();
     let releases = [0, 1].map(|side: usize| sides[side].prepared.release.name.clone());
-    let question = Question {
-        states: states.clone(),
-        change: "patch".to_owned(),
-        release: releases[0].clone(),
-        ..request.question_of(&states)
-    };
-    question.check()?;
+    let question = request.question_of(&states, "patch", &releases[0])?;
     let mut comparison = DifferenceInDifferences::new(question.clone(), releases.clone());
 
-    let source = StoredTrees::new(ws);
+    let preset = &request.preset;
     let mut servers = Vec::with_capacity(CELLS);
     for side in &sides {
-        let builder = builder(ws, &request.preset.recipe, &side.prepared)?;
+        let item = |point| build_item(&side.prepared, point);
+        let on = preset.on.as_deref();
+        let builder = PointBuilder::new(ws, &preset.recipe, on, item(Point::BASE)?)?;
         for point in side.points {
-            let started = Instant::now();
-            let built = builder.build(&build_item(&side.prepared, point)?, &source)?;
+            let (built, seconds) = builder.build_one(&item(point)?)?;
             if !built.cached {
-                comparison.built(started.elapsed().as_secs_f64());
+                comparison.built(seconds);
             }
             servers.push(built);
         }
     }
-    let metric = (request.workload.as_str(), request.meter);
-    let mut header = ExperimentHeader::new(&releases[0], &request.preset.recipe);
-    header.series = states[1..]
-        .iter()
-        .map(|state| state.label.clone())
-        .collect();
-    let observed = adaptive::observed(ws, &request.preset, metric, &header)?;
+    let mut header = ExperimentHeader::new(&releases[0], &preset.recipe);
+    let labels: Vec<&str> = states.iter().map(|state| state.label.as_str()).collect();
+    header.series = labels[1..].iter().copied().map(str::to_owned).collect();
+    let spec = AdaptiveSpec::resolve(ws, preset, &question, header)?;
     let programs = servers.iter().enumerate();
-    let observed = programs.fold(observed, |observed, (state, built)| {
+    let observed = programs.fold(spec.observed()?, |observed, (state, built)| {
         observed.with(Part::Program(Point::Step(state)), &*built.identity)
     });
-    let digest = Sha256::digest(format!("{observed}{} {}", releases[1], request.meter));
+    let digest = Sha256::digest(format!("{observed}{} {}", releases[1], question.meter));
     let name = &hex::encode(digest)[..12];
-    header.experiment = format!("releases-{name}");
     let store = Store::open(&results(ws))?;
     let cells = cells(&servers);
     let measured: BTreeSet<usize> = cells.into_iter().collect();
     let measured: Vec<usize> = measured.into_iter().collect();
-    let add = |comparison: &mut DifferenceInDifferences, values: &MeasuredBlock, seconds: f64| {
-        let cost = |state: usize| values.values.get(&state).copied().unwrap_or(f64::NAN);
-        comparison.add(cells.map(cost), measured.len(), seconds);
+    let add = |comparison: &mut DifferenceInDifferences, block: &MeasuredBlock| {
+        let cost = |state: usize| block.values.get(&state).copied().unwrap_or(f64::NAN);
+        comparison.add(cells.map(cost), measured.len(), block.seconds);
     };
     let is_decided = |key: &str| -> Result<bool> {
         let mut so_far = DifferenceInDifferences::new(question.clone(), releases.clone());
-        for values in adaptive::stored(&store, key, metric)? {
-            add(&mut so_far, &values, 0.0);
-        }
+        let blocks = spec.stored(&store, key)?;
+        blocks.iter().for_each(|block| add(&mut so_far, block));
         Ok(so_far.wanted() == 0)
     };
     let fresh = ws.answers().is_fresh().then_some(&question);
     let key = comparison_key(&store, name, fresh, &is_decided)?;
-    let _lock = ExperimentLock::of(&ws.state(), &key)?;
-    let mut runner = AdaptiveRunner::open(ws, &request.preset, metric, header, &key, &store)?;
+    let mut runner = spec.open(format!("releases-{name}"), &key, &store)?;
     for (state, built) in servers.iter().enumerate() {
         runner.add(state, built)?;
     }
@@ -103,33 +90,26 @@ pub fn compare(
         runner.data_of(state, &releases[1], 2);
     }
     let mut next = 0;
-    let mut seconds = 0.0;
+    let mut blocks = runner.blocks(next)?;
     loop {
-        for values in runner.blocks(next)? {
-            next = next.max(values.number + 1);
-            add(&mut comparison, &values, seconds);
+        for block in &blocks {
+            next = next.max(block.number + 1);
+            add(&mut comparison, block);
         }
         let wanted = u32::try_from(comparison.wanted()).unwrap_or(u32::MAX);
         if wanted == 0 {
             return Ok(comparison.table());
         }
-        let step = progress::begin("measure", Some(u64::from(wanted)));
-        step.update(
-            0,
-            None,
-            &format!("{wanted} blocks of both releases, after {next}"),
-        );
-        let started = Instant::now();
-        let failed = runner.measure(&measured, next..next.saturating_add(wanted))?;
-        seconds = started.elapsed().as_secs_f64() / f64::from(wanted);
-        step.finish("");
+        let numbers = next..next.saturating_add(wanted);
+        let what = format!("{wanted} blocks of both releases, after {next}");
+        let failed;
+        (blocks, failed) = runner.measure(&measured, numbers, &what)?;
         if let Some((state, error)) = failed.into_iter().next() {
-            let message = format!("{} cannot be measured: {error}", states[state].label);
+            let message = format!("{} cannot be measured: {error}", labels[state]);
             return Err(error.reworded(message));
         }
-        if runner.blocks(next)?.is_empty() {
-            let labels: Vec<&str> = states.iter().map(|state| state.label.as_str()).collect();
-            return Err(no_values(&request.workload, request.meter, &labels));
+        if blocks.is_empty() {
+            return Err(no_values(&question, &labels));
         }
     }
 }

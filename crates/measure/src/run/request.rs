@@ -1,12 +1,8 @@
 //! The settings of a bisection.
 
 use perfquilt_config::Preset;
-use perfquilt_judge::bisect::{Decision, Direction, Question, Revision};
-use perfquilt_model::observation::{Meter, Metric};
-
-/// The standard deviation of the log ratio of two counts. Counts of real servers vary less from start to start
-/// (docs/results); a larger observed deviation replaces it.
-const COUNTED_SD: f64 = 0.0005;
+use perfquilt_judge::bisect::{Decision, Question, Revision};
+use perfquilt_model::error::Result;
 
 /// The default preset.
 pub const DEFAULT_PRESET: &str = "quick";
@@ -14,22 +10,10 @@ pub const DEFAULT_PRESET: &str = "quick";
 /// The settings of a bisection.
 #[derive(Debug, Clone)]
 pub struct BisectRequest {
-    /// The workload to run.
-    pub workload: String,
-    /// The metric to compare.
-    pub meter: Metric,
-    /// The direction of the changes to find.
-    pub direction: Direction,
-    /// The smallest change to find, as a fraction of speed.
-    pub size: f64,
-    /// The error rate.
-    pub error: f64,
-    /// The maximum number of blocks of one comparison.
-    pub most_blocks: usize,
+    /// The question, without states.
+    pub question: Question,
     /// Preset for building and measuring.
     pub preset: Preset,
-    /// The preset's name.
-    pub preset_name: String,
     /// The recipe that replaces the preset's, if any.
     pub recipe: Option<String>,
     /// Whether to profile which functions a found change made more or less expensive.
@@ -41,10 +25,10 @@ pub struct BisectRequest {
 impl BisectRequest {
     /// Returns the options that give a further command the same preset and recipe; empty for the defaults.
     pub(super) fn with_preset(&self) -> String {
-        let preset = if self.preset_name == DEFAULT_PRESET {
+        let preset = if self.preset.name == DEFAULT_PRESET {
             String::new()
         } else {
-            format!(" --preset {}", self.preset_name)
+            format!(" --preset {}", self.preset.name)
         };
         let on = self.preset.on.as_ref();
         let on = on.map(|on| format!(" --on {on}")).unwrap_or_default();
@@ -63,21 +47,22 @@ impl BisectRequest {
         }
     }
 
-    /// Returns the question about states of no particular release.
-    pub(super) fn question_of(&self, states: &[Revision]) -> Question {
-        Question {
+    /// Returns the question about `states` of `release`; `change` is the noun for what leads from one to the next.
+    pub(super) fn question_of(
+        &self,
+        states: &[Revision],
+        change: &str,
+        release: &str,
+    ) -> Result<Question> {
+        let question = Question {
             states: states.to_vec(),
-            change: String::new(),
-            release: String::new(),
+            change: change.to_owned(),
+            release: release.to_owned(),
             recipe: self.preset.recipe.clone(),
-            workload: self.workload.clone(),
-            meter: self.meter,
-            direction: self.direction,
-            size: self.size,
-            error: self.error,
-            most_blocks: self.most_blocks,
-            known_sd: (self.meter == Meter::Instructions.into()).then_some(COUNTED_SD),
-        }
+            ..self.question.clone()
+        };
+        question.check()?;
+        Ok(question)
     }
 }
 

@@ -115,7 +115,7 @@ impl Revisions for SeriesRevisions<'_> {
     }
 
     fn next(&self, from: usize, to: usize, request: &BisectRequest) -> Vec<NextCommand> {
-        let workload = &request.workload;
+        let workload = &request.question.workload;
         let release = self
             .version
             .as_ref()
@@ -158,7 +158,7 @@ impl Revisions for SeriesRevisions<'_> {
             ),
         });
         // Nobody mends a gain.
-        if request.direction != Direction::Faster {
+        if request.question.direction != Direction::Faster {
             next.push(NextCommand {
                 what: format!(
                     "to mend or drop {which}: edit it as a git commit, then `perfquilt refresh`"

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::bisect::{BisectRun, question, results};
+use super::bisect::{BisectRun, results};
 use super::checked_out::{TestedCommit, checked_out, commit, refuse_cut_range, work_tree};
 use super::request::BisectRequest;
 use super::revisions::Revisions;
@@ -36,7 +36,7 @@ pub enum ChangeSide {
 /// # Errors
 /// The errors of [`bisect`](super::bisect::bisect); [`Kind::Inconclusive`](perfquilt_model::error::Kind::Inconclusive) when good and bad do not differ.
 pub fn side(ws: &Workspace, states: &dyn Revisions, request: &BisectRequest) -> Result<ChangeSide> {
-    let question = question(request, states)?;
+    let question = request.question_of(states.states(), states.noun(), states.release())?;
     let store = Store::open(&results(ws))?;
     let mut run = BisectRun::open(ws, states, request, &question, &store)?;
     run.run(&|bisector| answer(bisector.path()).is_some())?;
@@ -45,7 +45,7 @@ pub fn side(ws: &Workspace, states: &dyn Revisions, request: &BisectRequest) -> 
         if run.bisector.outcome().conclusion == Conclusion::Opposite {
             return Error::ends_do_not_differ(format!(
                 "{} and {} differ in the other direction on {}",
-                states[0].label, states[2].label, request.workload
+                states[0].label, states[2].label, request.question.workload
             ))
             .hint(
                 "swap `--good` and `--bad`, or name the direction of the change with `--direction`",
@@ -55,8 +55,8 @@ pub fn side(ws: &Workspace, states: &dyn Revisions, request: &BisectRequest) -> 
             "{} and {} do not differ by {:.2} % or more on {}",
             states[0].label,
             states[2].label,
-            100.0 * request.size,
-            request.workload
+            100.0 * request.question.size,
+            request.question.workload
         ))
     })
 }

@@ -1,23 +1,20 @@
 //! A request and a question for the tests of this folder.
 
 use super::request::BisectRequest;
-use perfquilt_judge::bisect::{Direction, Question, Revision};
+use perfquilt_config::Preset;
+use perfquilt_judge::bisect::{Question, Revision};
 use perfquilt_model::observation::Meter;
 
 /// A request for a preset called `preset`, with another recipe or its own.
 pub fn request(preset: &str, recipe: Option<&str>) -> BisectRequest {
+    let settings =
+        "recipe = \"make\"\nworkloads = []\nmeters = []\nblocks = 5\nblock_seconds = 1.0\n";
     BisectRequest {
-        workload: "load".into(),
-        meter: Meter::Time.into(),
-        direction: Direction::Slower,
-        size: 0.005,
-        error: 0.01,
-        most_blocks: 400,
-        preset: toml::from_str(
-            "recipe = \"make\"\nworkloads = []\nmeters = []\nblocks = 5\nblock_seconds = 1.0\n",
-        )
-        .unwrap(),
-        preset_name: preset.into(),
+        question: Question::about("load", Meter::Time.into()),
+        preset: Preset {
+            name: preset.into(),
+            ..toml::from_str(settings).unwrap()
+        },
         recipe: recipe.map(str::to_owned),
         profile: true,
         describe: |_, _| String::new(),
@@ -34,9 +31,6 @@ pub fn question(states: usize) -> Question {
             tree: format!("{k:040}"),
         })
         .collect();
-    Question {
-        change: "patch".into(),
-        release: "toy-1".into(),
-        ..request("quick", None).question_of(&states)
-    }
+    let request = request("quick", None);
+    request.question_of(&states, "patch", "toy-1").unwrap()
 }

@@ -353,7 +353,7 @@ impl Look<'_> {
         match found.conclusion {
             Conclusion::Found => {}
             Conclusion::Undecided => {
-                let (line, workload) = (&self.line.name, &request.workload);
+                let (line, workload) = (&self.line.name, &request.question.workload);
                 let told = format!("{line}: whether {workload} is slower stays open");
                 progress::warn(Warning::open_speed(told));
                 return Ok(());
@@ -373,7 +373,10 @@ impl Look<'_> {
             let size = effect.map_or_else(String::new, |effect| {
                 format!(": {:+.2} %", effect.estimate * 100.0).replace('-', "\u{2212}")
             });
-            let mut evidence = vec![format!("{} on {}{size}", request.meter, request.workload)];
+            let mut evidence = vec![format!(
+                "{} on {}{size}",
+                request.question.meter, request.question.workload
+            )];
             if culprit.to - culprit.from > 1 {
                 evidence.push(format!("between {} and it", parts[0].label()));
             }
