@@ -509,13 +509,14 @@ fn run_directly(
     }
     let judged = show();
     // Build errors come last, so that they determine the exit code.
-    let points = outcome.failed.into_iter().chain(outcome.build_errors);
+    let failed = outcome.failed;
+    let points = failed.points.into_iter().chain(outcome.build_errors);
     let errors = judged
         .err()
         .into_iter()
         .chain(outcome.tests.lacking.into_iter().map(|(_, error)| error))
         .chain(outcome.tests.new)
-        .chain(outcome.failed_workloads)
+        .chain(failed.workloads.into_values())
         .chain(points.map(|(_, error)| error));
     let done = context.output.errors(errors.collect());
     context.output.combine(done, written)

@@ -5,10 +5,9 @@ use clap::Args;
 use super::Context;
 use super::measuring::{FreshOption, chosen_recipe};
 use super::series_as_written::SeriesChoice;
-use perfquilt_measure::run::{RunRequest, TestedPoint, new_failures, prepare, test_points};
+use perfquilt_measure::run::{RunRequest, new_failures, prepare, test_points};
 use perfquilt_model::error::Result;
 use perfquilt_model::point::Point;
-use perfquilt_report::server_tests::TestedServer;
 
 /// Arguments of `perfquilt test`.
 #[derive(Debug, Args)]
@@ -53,23 +52,10 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let points = request.points(&prepared)?;
     let tested = test_points(&ws, &prepared, recipe, &points)?;
     let output = &context.output;
-    let servers: Vec<TestedServer<'_>> = tested.iter().map(server).collect();
-    let json = serde_json::json!({ "schema": 1, "points": servers });
-    let document = perfquilt_report::server_tests::document(&servers);
+    let json = serde_json::json!({ "schema": 1, "points": tested });
+    let document = perfquilt_report::server_tests::document(&tested);
     output.result(&json, || output.terminal(&document))?;
     let broken = new_failures(&tested);
     let errors = tested.into_iter().filter_map(|point| point.tests.err());
     context.output.errors(errors.chain(broken).collect())
-}
-
-fn server(point: &TestedPoint) -> TestedServer<'_> {
-    TestedServer {
-        point: point.point,
-        label: &point.label,
-        patch: point.patch.as_deref(),
-        seconds: point.seconds,
-        cached: point.cached,
-        tests: point.tests.as_ref().ok(),
-        error: point.tests.as_ref().err().map(ToString::to_string),
-    }
 }

@@ -52,7 +52,7 @@ pub use next_step::{NextStep, measured_as_it_is, next_step};
 pub use profiled::FreshLinks;
 pub use rebased::build_rebased;
 pub use sandboxed::{SandboxArea, run_in_sandbox};
-pub use server_tests::{TestedPoint, new_failures, test_points};
+pub use server_tests::{new_failures, test_points};
 pub use training::{builder, builder_on};
 
 /// A series applied to a release.
@@ -245,11 +245,9 @@ pub struct MeasuredRun {
     /// The experiment in the workspace's store.
     pub experiment: ExperimentId,
     /// Points whose build failed, with the whole error.
-    pub build_errors: Vec<(Point, Error)>,
-    /// Points whose server failed while being measured.
-    pub failed: Vec<(Point, Error)>,
-    /// The errors of workloads whose client failed.
-    pub failed_workloads: Vec<Error>,
+    pub build_errors: BTreeMap<Point, Error>,
+    /// Points and workloads that failed while being measured.
+    pub failed: experiment::Failed,
     /// The error that ended measuring early, if any: a signal, or a failed server of the bare release. Blocks
     /// measured before it count.
     pub stopped: Option<Error>,
@@ -261,11 +259,11 @@ impl MeasuredRun {
     /// Returns the failures of the run: what ended it, then those of workloads and of single points.
     pub fn failures(&self) -> Vec<Failure> {
         let stopped = self.stopped.iter().map(|error| Failure::new(error, None));
-        let points = self.build_errors.iter().chain(&self.failed);
-        let workloads = self.failed_workloads.iter();
+        let points = self.build_errors.iter().chain(&self.failed.points);
+        let workloads = self.failed.workloads.values();
         stopped
             .chain(workloads.map(|error| Failure::new(error, None)))
-            .chain(points.map(|(point, error)| Failure::new(error, Some(*point))))
+            .chain(points.map(|(&point, error)| Failure::new(error, Some(point))))
             .chain(
                 self.tests
                     .lacking
@@ -330,9 +328,7 @@ impl RunJob<'_> {
             }
             points.push((point, built.map(|built| built.identity)));
         }
-        let mut header = ExperimentHeader::new(&prepared.release.name, &preset.recipe);
-        let patches = prepared.series.patches();
-        header.series = patches.iter().map(|patch| patch.name.clone()).collect();
+        let header = self.header(&prepared);
         let budget = wanted.budget.map(|budget| budget.duration);
         let question = experiment::Foreseen {
             points: &points,
@@ -340,7 +336,7 @@ impl RunJob<'_> {
             budget,
         };
         let (mut forecast, is_measured) = experiment::foresee(ws, preset, &question, header)?;
-        if patches.is_empty() {
+        if prepared.series.patches().is_empty() {
             // There is nothing to compare the release with.
             forecast = Forecast {
                 blocks: 0,
@@ -392,16 +388,23 @@ impl RunJob<'_> {
         }
     }
 
-    fn measure(&self, prepared: &Prepared, built: Vec<BuiltPoint>) -> Result<MeasuredRun> {
-        let (ws, preset) = (self.ws, self.preset);
-        let patches = prepared.series.patches();
-        let mut header = ExperimentHeader::new(&prepared.release.name, &preset.recipe);
-        header.series = patches.iter().map(|patch| patch.name.clone()).collect();
-        header.titles = patches.iter().map(|patch| patch.title.clone()).collect();
+    /// Returns the header of an experiment on the series.
+    fn header(&self, prepared: &Prepared) -> ExperimentHeader {
+        let mut header = ExperimentHeader::new(&prepared.release.name, &self.preset.recipe);
+        let patches = prepared.series.patches().iter();
+        (header.series, header.titles) = patches
+            .map(|patch| (patch.name.clone(), patch.title.clone()))
+            .unzip();
         header.command.clone_from(&self.wanted.command);
         header.commit.clone_from(&self.wanted.commit);
+        header
+    }
+
+    fn measure(&self, prepared: &Prepared, built: Vec<BuiltPoint>) -> Result<MeasuredRun> {
+        let (ws, preset) = (self.ws, self.preset);
+        let mut header = self.header(prepared);
         let mut measurable = BTreeMap::new();
-        let mut build_errors = Vec::new();
+        let mut build_errors = BTreeMap::new();
         for point in built {
             match point.built {
                 Ok(server) => {
@@ -414,7 +417,7 @@ impl RunJob<'_> {
                 }
                 Err(error) => {
                     header.failed.insert(point.point, error.to_string());
-                    build_errors.push((point.point, error));
+                    build_errors.insert(point.point, error);
                 }
             }
         }
@@ -463,9 +466,8 @@ impl RunJob<'_> {
         store.record_builds(experiment, builds)?;
         Ok(MeasuredRun {
             experiment,
-            build_errors: Vec::new(),
-            failed: failed.points.into_iter().collect(),
-            failed_workloads: failed.workloads.into_values().collect(),
+            build_errors: BTreeMap::new(),
+            failed,
             stopped,
             tests: TestFailures::default(),
         })

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Serialize, Serializer};
 
+use crate::error::{Error, Result};
 use crate::point::Point;
 
 /// The result of a test in one run.
@@ -92,6 +94,35 @@ pub struct TestFailure {
     pub base_failed: u32,
     /// Runs on the bare release in which it passed or failed; 0 for a test that the release does not run.
     pub base_runs: u32,
+}
+
+/// A tested point.
+#[derive(Debug, Serialize)]
+pub struct TestedPoint {
+    /// The point.
+    pub point: Point,
+    /// The release, or the patch that makes the point, for display.
+    pub label: String,
+    /// The patch that makes the point; `None` for the bare release.
+    #[serde(skip)]
+    pub patch: Option<String>,
+    /// The time that all runs of the tests took, in seconds.
+    pub seconds: f64,
+    /// Whether the results were in the cache.
+    pub cached: bool,
+    /// The results compared with those of the bare release, or why there are none: `tests` and `error` in JSON.
+    #[serde(flatten, serialize_with = "tests_and_error")]
+    pub tests: Result<PointTests>,
+}
+
+fn tests_and_error<S: Serializer>(
+    tests: &Result<PointTests>,
+    serializer: S,
+) -> std::result::Result<S::Ok, S::Error> {
+    let mut fields = serializer.serialize_map(None)?;
+    fields.serialize_entry("tests", &tests.as_ref().ok())?;
+    fields.serialize_entry("error", &tests.as_ref().err().map(Error::to_string))?;
+    fields.end()
 }
 
 /// The server's own tests at a point, compared with those on the bare release.

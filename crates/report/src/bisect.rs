@@ -7,9 +7,10 @@ use super::number::{change, margin, seconds};
 use super::text::{capital, clean};
 use perfquilt_judge::attribution::ShownChange;
 use perfquilt_judge::bisect::{
-    BisectEffect, BisectOutcome, Conclusion, Culprit, Decision, DecisionKind, Direction, FileStat,
+    BisectOutcome, Conclusion, Culprit, Decision, DecisionKind, Direction, FileStat,
     NarrowingReason, Question, RemainingSpan, SessionCost, SpanEffect, SpanStatus,
 };
+use perfquilt_judge::stats::SpeedChange;
 use perfquilt_model::counted::counted;
 use perfquilt_model::observation::FunctionChange;
 
@@ -117,7 +118,7 @@ fn headline(outcome: &BisectOutcome) -> String {
     let (first, last) = (label(question, 0), label(question, question.last()));
     let on = format!("{} ({})", name(&question.workload), question.meter);
     let least = margin(question.size);
-    let shown = |of: &BisectEffect| effect(question, of);
+    let shown = |of: &SpeedChange| effect(question, of);
     let [loss, gain] = loss_and_gain(question);
     let verb = match question.direction {
         Direction::Slower => loss.to_owned(),
@@ -347,13 +348,13 @@ fn changes(question: &Question, from: usize, to: usize) -> String {
     }
 }
 
-pub(super) fn effect(question: &Question, effect: &BisectEffect) -> String {
-    let places = match effect.low.zip(effect.high) {
+pub(super) fn effect(question: &Question, effect: &SpeedChange) -> String {
+    let ends = effect.ends();
+    let places = match ends {
         Some((low, high)) if high - low < 0.002 => 3,
         _ => 2,
     };
     let meter = question.meter.meter;
-    let ends = effect.low.zip(effect.high);
     let figure = change(&ShownChange::of(meter, effect.estimate, ends), places);
     if meter.is_shown_as_speed() {
         figure
@@ -363,7 +364,7 @@ pub(super) fn effect(question: &Question, effect: &BisectEffect) -> String {
 }
 
 fn figure(question: &Question, measured: &SpanEffect) -> String {
-    let effect = |effect: &BisectEffect| self::effect(question, effect);
+    let effect = |effect: &SpeedChange| self::effect(question, effect);
     let measured = measured.effect.as_ref();
     measured.map_or("no figure".to_owned(), effect)
 }
@@ -385,7 +386,7 @@ fn loss_and_gain(question: &Question) -> [&'static str; 2] {
     }
 }
 
-fn word(question: &Question, effect: &BisectEffect) -> &'static str {
+fn word(question: &Question, effect: &SpeedChange) -> &'static str {
     let [loss, gain] = loss_and_gain(question);
     if effect.estimate < 0.0 { loss } else { gain }
 }

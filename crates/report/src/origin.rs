@@ -3,6 +3,7 @@
 use super::number;
 use super::view::View;
 use perfquilt_judge::attribution::{Effect, Provenance, ShownChange};
+use perfquilt_judge::stats::SpeedChange;
 
 impl View<'_> {
     /// Describes the source of a reused figure; `None` for a figure of this experiment.
@@ -50,9 +51,7 @@ impl View<'_> {
         let check = self.attribution.main_end_to_end(meter)?;
         let shown =
             |estimate, ends| number::change(&ShownChange::of(meter, estimate, ends), places);
-        let part = |part: &perfquilt_judge::attribution::EndToEndSide| {
-            shown(part.estimate, part.low.zip(part.high))
-        };
+        let part = |part: &SpeedChange| shown(part.estimate, part.ends());
         Some(format!(
             "End to end: total {}, directly {}, difference {}: {}",
             part(&check.total),

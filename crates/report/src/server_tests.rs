@@ -1,59 +1,36 @@
 //! Sentences about the server's own tests.
 
-use serde::Serialize;
-
 use super::document::{Cell, Document, literal, name, table};
 use super::number::grouped;
 use perfquilt_model::counted::listed;
 use perfquilt_model::point::Point;
-use perfquilt_model::server_tests::{PointTests, TestFailure};
+use perfquilt_model::server_tests::{PointTests, TestFailure, TestedPoint};
 
 /// Number of tests that a sentence names.
 const MOST_NAMED: usize = 5;
 
-/// The tests of a point's server.
-#[derive(Debug, Clone, Serialize)]
-pub struct TestedServer<'a> {
-    /// The point.
-    pub point: Point,
-    /// What its server is.
-    pub label: &'a str,
-    /// The last patch of the point.
-    #[serde(skip)]
-    pub patch: Option<&'a str>,
-    /// Seconds that building and testing took.
-    pub seconds: f64,
-    /// Whether the results are kept ones.
-    pub cached: bool,
-    /// The results; `None` if the tests did not run.
-    pub tests: Option<&'a PointTests>,
-    /// Why they did not run.
-    pub error: Option<String>,
-}
-
 /// Returns the document on the tests of points: the bare release, then each point with the tests that fail.
-pub fn document(points: &[TestedServer<'_>]) -> Document {
-    let tests = |point: &TestedServer<'_>| {
+pub fn document(points: &[TestedPoint]) -> Document {
+    let tests = |point: &TestedPoint| {
         let cached = if point.cached { ", from the cache" } else { "" };
         let took = format!("({}{cached})", duration(point.seconds));
-        match (point.tests, &point.error) {
-            (Some(tests), _) if point.point == Point::BASE => {
+        match &point.tests {
+            Ok(tests) if point.point == Point::BASE => {
                 let failures = tests.known.iter().chain(&tests.flaky).map(runs_here);
                 (format!("{} {took}", of_release(tests)), failures.collect())
             }
-            (Some(tests), _) => {
+            Ok(tests) => {
                 let failures: Vec<String> = tests.new.iter().map(runs).collect();
                 (format!("{} {took}", of_patch(tests)), failures)
             }
-            (None, error) => {
-                let error = error.as_deref().unwrap_or_default();
-                (format!("failed: {error}"), Vec::new())
-            }
+            Err(error) => (format!("failed: {error}"), Vec::new()),
         }
     };
     let table = table("Tests of each point", points)
         .figures("#", |point| point.point.to_string())
-        .names("server", |point| name(point.patch.unwrap_or(point.label)))
+        .names("server", |point| {
+            name(point.patch.as_ref().unwrap_or(&point.label))
+        })
         .prose("tests", |point| {
             let (words, failures) = tests(point);
             Cell::from(literal(&words)).below(failures.iter().map(|line| literal(line)))
@@ -238,31 +215,30 @@ mod tests {
             point: Point::Step(2),
             ..release.clone()
         };
-        let server = |tests, patch, minutes: f64| TestedServer {
+        let server = |tests, patch: Option<&str>, minutes: f64| TestedPoint {
             point: Point::BASE,
-            label: "mariadb-10.11.18",
-            patch,
+            label: "mariadb-10.11.18".into(),
+            patch: patch.map(str::to_owned),
             seconds: 60.0 * minutes,
             cached: false,
             tests,
-            error: None,
         };
+        let broken = Err(Error::build_job("patch `0003` does not compile"));
         let long = Some("0001-string-append-size-json-and-grow-in-proportion.patch");
         let servers = [
-            server(Some(&release), None, 13.0),
-            TestedServer {
+            server(Ok(release), None, 13.0),
+            TestedPoint {
                 point: Point::Step(1),
-                ..server(Some(&first), long, 17.0)
+                ..server(Ok(first), long, 17.0)
             },
-            TestedServer {
+            TestedPoint {
                 point: Point::Step(2),
                 cached: true,
-                ..server(Some(&second), Some("0002-*.patch"), 0.2)
+                ..server(Ok(second), Some("0002-*.patch"), 0.2)
             },
-            TestedServer {
+            TestedPoint {
                 point: Point::Step(3),
-                error: Some("patch `0003` does not compile".into()),
-                ..server(None, Some("0003-a.patch"), 0.1)
+                ..server(broken, Some("0003-a.patch"), 0.1)
             },
         ];
         insta::assert_snapshot!(crate::tests::forms(&[

@@ -3,13 +3,13 @@
 use super::bisect::{cost, effect};
 use super::document::{Cell, Document, name, paragraph, table, title};
 use super::number::margin;
-use perfquilt_judge::bisect::BisectEffect;
 use perfquilt_judge::bisect::two_way::{LossSource, LossTable};
+use perfquilt_judge::stats::SpeedChange;
 
 /// Returns the document: the verdict in words, and the releases against each other, the effect of the patch on each,
 /// and their difference.
 pub fn document(of: &LossTable) -> Document {
-    let figure = |of_patch: &Option<BisectEffect>| Cell::from(figure(of, of_patch));
+    let figure = |of_patch: &Option<SpeedChange>| Cell::from(figure(of, of_patch));
     let [old, new] = names(of);
     let what = what(of);
     let [without, with] = &of.release;
@@ -39,7 +39,7 @@ fn names(of: &LossTable) -> [String; 2] {
     of.releases.each_ref().map(|release| name(release))
 }
 
-fn figure(of: &LossTable, shown: &Option<BisectEffect>) -> String {
+fn figure(of: &LossTable, shown: &Option<SpeedChange>) -> String {
     let shown = shown.as_ref();
     shown.map_or("no figure".to_owned(), |shown| effect(&of.question, shown))
 }
@@ -75,11 +75,11 @@ fn scope(table: &LossTable) -> String {
 fn verdict(table: &LossTable) -> String {
     let [old, new] = names(table);
     let what = what(table);
-    let figure = |shown: &Option<BisectEffect>| figure(table, shown);
+    let figure = |shown: &Option<SpeedChange>| figure(table, shown);
     let least = margin(table.question.size);
     // An interval that contains both 0 and the requested size does not show that the patch no longer helps.
     let nothing = table.patch[1]
-        .and_then(|effect| effect.low.zip(effect.high))
+        .and_then(|effect| effect.ends())
         .is_some_and(|(low, high)| low <= 0.0 && high < table.question.size);
     let less = if nothing {
         "no longer helps"
@@ -170,7 +170,7 @@ mod tests {
             assert!(text.contains(words), "{text}");
         }
         let mut open = table([100.0, 90.0, 100.0, 100.0], [0, 4]);
-        open.patch[1] = Some(BisectEffect {
+        open.patch[1] = Some(SpeedChange {
             estimate: 0.01,
             low: Some(-0.001),
             high: Some(0.021),

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::correlation::{Correlations, widening};
 use super::document::{
     Attribution, ComparedWith, ControlEffect, Dependence, Effect, EffectKind, ExcludedMachine,
-    GroupFigures, LaneFigures, LaneNoise, MachineFigures, MachineNoise, Noise, NoiseSpread,
-    Operation, PatchEffects, PointDependence, Progress, Stopping,
+    LaneFigures, LaneNoise, MachineFigures, MachineNoise, Noise, NoiseSpread, Operation,
+    PatchEffects, Progress, Stopping,
 };
 use super::effects::{Effects, PointMeans};
 use super::pairs::{PairedSources, Pairs};
@@ -17,7 +17,7 @@ use super::unexecuted::Unexecuted;
 use super::unhealthy::unhealthy;
 use super::variances::{Priors, SharedSpreads};
 use super::warnings::{contradicted, grounds, warnings};
-use crate::stats::{BlockTable, GroupSpread, LEVEL, StoppingRule, Units, speed};
+use crate::stats::{BlockTable, LEVEL, StoppingRule, Units};
 use perfquilt_model::comparable::{Comparable, Part};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{
@@ -528,12 +528,6 @@ fn dependence(source: &ObservationSource, workloads: &NamesByMeter) -> Vec<Depen
         .filter_map(|(meter, workload, table)| {
             let units = source.units.get(&meter).unwrap_or(&none);
             let found = table.largest_window().dependence(units)?;
-            let points = found.points.iter().map(|of| PointDependence {
-                point: of.point,
-                lag1: of.lag1,
-                halves: speed(-of.halves),
-                halves_p_value: of.halves_p_value,
-            });
             Some(Dependence {
                 workload: workload.clone(),
                 meter,
@@ -541,7 +535,7 @@ fn dependence(source: &ObservationSource, workloads: &NamesByMeter) -> Vec<Depen
                 lag1: found.lag1,
                 lag1_p_value: found.lag1_p_value,
                 widening: widening(source, (meter, workload), table),
-                points: points.collect(),
+                points: found.points,
             })
         })
         .collect()
@@ -552,14 +546,13 @@ fn lanes(source: &ObservationSource, workloads: &NamesByMeter) -> Vec<LaneNoise>
     timed_tables(source, workloads)
         .filter_map(|(meter, workload, table)| {
             let found = table.largest_window().compare_groups(&source.lanes)?;
-            let lanes = found.groups.iter().map(|of| LaneFigures {
-                lane: of.group,
-                figures: figures(of),
-            });
+            let lanes = found.groups.into_iter();
             Some(LaneNoise {
                 workload: workload.clone(),
                 meter,
-                lanes: lanes.collect(),
+                lanes: lanes
+                    .map(|(lane, figures)| LaneFigures { lane, figures })
+                    .collect(),
                 p_value: found.p_value,
             })
         })
@@ -575,10 +568,10 @@ fn machines(source: &ObservationSource, workloads: &NamesByMeter) -> Vec<Machine
             let found = table.largest_window().compare_groups(by_block)?;
             let mut machines: Vec<MachineFigures> = found
                 .groups
-                .iter()
-                .map(|of| MachineFigures {
-                    machine: names.get(&of.group).copied().unwrap_or_default().to_owned(),
-                    figures: figures(of),
+                .into_iter()
+                .map(|(group, figures)| MachineFigures {
+                    machine: names.get(&group).copied().unwrap_or_default().to_owned(),
+                    figures,
                 })
                 .collect();
             machines.sort_by(|a, b| a.machine.cmp(&b.machine));
@@ -592,15 +585,6 @@ fn machines(source: &ObservationSource, workloads: &NamesByMeter) -> Vec<Machine
             })
         })
         .collect()
-}
-
-fn figures(of: &GroupSpread) -> GroupFigures {
-    GroupFigures {
-        blocks: of.blocks,
-        block_sd: of.sd,
-        control: of.control.map(speed),
-        largest_difference: speed(of.largest_difference),
-    }
 }
 
 /// The machines that are left out, and what follows from the blocks of all machines.

@@ -6,7 +6,8 @@ use serde::Serialize;
 use strum::Display;
 
 use crate::stats::{
-    FORESEEABLE, Interval, POWER, POWER_BEFORE_SHAPES, StoppingRule, blocks_joined, speed,
+    FORESEEABLE, GroupFigures, Interval, POWER, POWER_BEFORE_SHAPES, PointDependence, SpeedChange,
+    StoppingRule, blocks_joined, speed,
 };
 
 use perfquilt_model::comparable::Comparable;
@@ -788,9 +789,9 @@ pub struct EndToEnd {
     /// The meter.
     pub meter: Meter,
     /// The total from the common blocks.
-    pub total: EndToEndSide,
+    pub total: SpeedChange,
     /// The total measured directly.
-    pub direct: EndToEndSide,
+    pub direct: SpeedChange,
     /// The total minus the direct one, as a fraction of speed.
     pub difference: f64,
     /// The lower confidence limit of the difference; `null` if either side has a single block.
@@ -800,19 +801,6 @@ pub struct EndToEnd {
     /// Whether the interval of the difference contains 0; `null` without an interval, and if it is wider than
     /// both the total and the meter's margin, so that it would contain 0 whatever the direct total is.
     pub consistent: Option<bool>,
-}
-
-/// One side of an end-to-end check.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct EndToEndSide {
-    /// The estimate, as a fraction of speed.
-    pub estimate: f64,
-    /// The lower confidence limit; `null` with a single block.
-    pub low: Option<f64>,
-    /// The upper confidence limit; `null` with a single block.
-    pub high: Option<f64>,
-    /// Blocks behind it.
-    pub blocks: usize,
 }
 
 /// The noise of the measurement.
@@ -927,19 +915,6 @@ pub struct MachineFigures {
     pub figures: GroupFigures,
 }
 
-/// The values that one lane or machine measured.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct GroupFigures {
-    /// Number of its blocks.
-    pub blocks: usize,
-    /// Standard deviation of a value around block and point, as a fraction of the value; `null` when unknown.
-    pub block_sd: Option<f64>,
-    /// The control's apparent effect there, as a fraction of speed; `null` without a control.
-    pub control: Option<f64>,
-    /// The largest difference of a point from its mean at the other places, as a fraction of speed.
-    pub largest_difference: f64,
-}
-
 /// Dependence between blocks.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Dependence {
@@ -959,20 +934,6 @@ pub struct Dependence {
     pub widening: f64,
     /// By point.
     pub points: Vec<PointDependence>,
-}
-
-/// Dependence between consecutive blocks at one point.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct PointDependence {
-    /// The point.
-    pub point: Point,
-    /// Correlation of its deviation with that in the preceding unit.
-    pub lag1: f64,
-    /// The speed in the second half of the units against the first, relative to the mean of all points; a
-    /// fraction of speed.
-    pub halves: f64,
-    /// P-value of the difference under independence.
-    pub halves_p_value: f64,
 }
 
 /// The control's apparent effect.

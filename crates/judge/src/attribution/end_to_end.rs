@@ -1,9 +1,9 @@
 //! The end-to-end check: compares the total with an independent measurement of the whole series.
 
 use super::contrast::{mean_contrast, over_units};
-use super::document::{Effect, EndToEnd, EndToEndSide};
+use super::document::{Effect, EndToEnd};
 use super::effects::Effects;
-use crate::stats::{Interval, speed};
+use crate::stats::SpeedChange;
 
 impl Effects<'_> {
     /// Compares each effect of `total` with the direct comparison of its points, from the first experiment
@@ -48,6 +48,7 @@ impl Effects<'_> {
                 let (direct, directs) = of(&source.direct, true)?;
                 let difference = total.minus(&direct);
                 let known = difference.half_width.is_finite();
+                let shown = SpeedChange::of(&difference, blocks);
                 // An interval as wide as the effect itself contains 0 whatever the end-to-end blocks measured.
                 let margin = self.margins.get(&effect.meter).copied().unwrap_or(0.0);
                 let tells = difference.half_width <= total.estimate.abs().max(margin);
@@ -55,23 +56,13 @@ impl Effects<'_> {
                 Some(EndToEnd {
                     workload: effect.workload.clone(),
                     meter: effect.meter,
-                    total: part(&total, blocks),
-                    direct: part(&direct, directs),
-                    difference: speed(difference.estimate),
-                    low: known.then(|| speed(difference.low())),
-                    high: known.then(|| speed(difference.high())),
+                    total: SpeedChange::of(&total, blocks),
+                    direct: SpeedChange::of(&direct, directs),
+                    difference: shown.estimate,
+                    low: shown.low,
+                    high: shown.high,
                     consistent: (known && (tells || !holds)).then_some(holds),
                 })
             })
-    }
-}
-
-fn part(interval: &Interval, blocks: usize) -> EndToEndSide {
-    let known = interval.half_width.is_finite();
-    EndToEndSide {
-        estimate: speed(interval.estimate),
-        low: known.then(|| speed(interval.low())),
-        high: known.then(|| speed(interval.high())),
-        blocks,
     }
 }

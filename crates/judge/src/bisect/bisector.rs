@@ -7,10 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::evidence::{Event, Evidence, Explanation};
 use super::judge::{Judgement, Sample};
 use super::outcome::{
-    BisectEffect, BisectOutcome, Conclusion, Culprit, Decision, DecisionKind, RemainingSpan,
-    SessionCost, SpanEffect, SpanStatus,
+    BisectOutcome, Conclusion, Culprit, Decision, DecisionKind, RemainingSpan, SessionCost,
+    SpanEffect, SpanStatus,
 };
 use super::question::Question;
+use crate::stats::SpeedChange;
 
 /// The next action.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -452,7 +453,7 @@ impl Bisector {
 
     fn measured(&self, from: usize, to: usize, since: Option<usize>) -> SpanEffect {
         let effect = if self.evidence.are_same(from, to) {
-            Some(BisectEffect::none())
+            Some(SpeedChange::NONE)
         } else {
             self.sample(from, to, since)
                 .map(|sample| sample.effect(self.question.error))

@@ -1,8 +1,9 @@
 //! Sequential tests and interval estimates for spans.
 
-use super::outcome::BisectEffect;
 use super::question::{Direction, Question};
-use crate::stats::{self, UnitCorrelation, bayes_factor_above, bayes_factor_above_known};
+use crate::stats::{
+    self, SpeedChange, UnitCorrelation, bayes_factor_above, bayes_factor_above_known,
+};
 
 /// The result of the test of a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,7 +126,7 @@ impl Sample {
     }
 
     /// Returns the effect with its interval at the level 1 − `error`, valid at all looks together.
-    pub(super) fn effect(&self, error: f64) -> BisectEffect {
+    pub(super) fn effect(&self, error: f64) -> SpeedChange {
         let critical_value = if self.known {
             known_critical_value(self.independent, error)
         } else {
@@ -133,7 +134,7 @@ impl Sample {
         };
         let half = critical_value * self.error;
         let end = |log: f64| log.is_finite().then(|| stats::speed(log));
-        BisectEffect {
+        SpeedChange {
             estimate: stats::speed(self.mean),
             low: end(self.mean - half),
             high: end(self.mean + half),

@@ -33,8 +33,8 @@ pub(crate) mod tests;
 pub use bisector::{Action, Bisector};
 pub use evidence::{Event, Explanation, MeasuredBlock};
 pub use outcome::{
-    BisectEffect, BisectOutcome, Conclusion, Culprit, Decision, DecisionKind, FileStat,
-    NarrowingReason, NextCommand, RemainingSpan, SessionCost, SpanEffect, SpanStatus,
+    BisectOutcome, Conclusion, Culprit, Decision, DecisionKind, FileStat, NarrowingReason,
+    NextCommand, RemainingSpan, SessionCost, SpanEffect, SpanStatus,
 };
 pub use question::{DEFAULT_BLOCKS, DEFAULT_ERROR, DEFAULT_SIZE, Direction, Question, Revision};
 pub use session::BisectSession;

@@ -3,35 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::question::Question;
+use crate::stats::SpeedChange;
 use perfquilt_model::observation::FunctionChange;
 
-/// An effect as a fraction of speed, with an interval valid at all looks; its level is 1 − the question's
-/// error rate.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct BisectEffect {
-    /// The mean; −0.01 is 1 % slower.
-    pub estimate: f64,
-    /// The lower confidence limit; `None` if there is no finite interval yet.
-    pub low: Option<f64>,
-    /// The upper confidence limit.
-    pub high: Option<f64>,
-    /// Number of independent blocks.
-    pub blocks: usize,
-}
-
-impl BisectEffect {
-    /// Returns the effect between two states with the same server.
-    pub(super) fn none() -> Self {
-        BisectEffect {
-            estimate: 0.0,
-            low: Some(0.0),
-            high: Some(0.0),
-            blocks: 0,
-        }
-    }
-}
-
-/// The effect between two states.
+/// The effect between two states; its interval is valid at all looks, with the level 1 − the question's error rate.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct SpanEffect {
     /// The index of the earlier state.
@@ -39,7 +14,7 @@ pub struct SpanEffect {
     /// The index of the later state.
     pub to: usize,
     /// The effect; `None` if no block has both states.
-    pub effect: Option<BisectEffect>,
+    pub effect: Option<SpeedChange>,
 }
 
 /// A decision of the bisector.
@@ -115,7 +90,7 @@ pub struct Culprit {
     /// The changes' titles, in order; empty if there are none.
     pub titles: Vec<String>,
     /// Its effect in fresh blocks.
-    pub effect: Option<BisectEffect>,
+    pub effect: Option<SpeedChange>,
     /// Whether fresh blocks confirmed it; otherwise they did not decide within the budget.
     pub confirmed: bool,
     /// The reason why it is a range instead of a single change, as a sentence fragment.

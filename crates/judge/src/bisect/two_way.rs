@@ -6,8 +6,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::judge::{Judgement, Sample};
-use super::outcome::{BisectEffect, SessionCost};
+use super::outcome::SessionCost;
 use super::question::{Direction, Question};
+use crate::stats::SpeedChange;
 
 /// The number of servers in a block.
 pub const CELLS: usize = 4;
@@ -49,11 +50,11 @@ pub struct LossTable {
     /// The old release and the new one.
     pub releases: [String; 2],
     /// The effect of the patch on each release.
-    pub patch: [Option<BisectEffect>; 2],
+    pub patch: [Option<SpeedChange>; 2],
     /// The effect of the new release against the old one, without and with the patch.
-    pub release: [Option<BisectEffect>; 2],
+    pub release: [Option<SpeedChange>; 2],
     /// The effect of the patch on the new release minus its effect on the old one.
-    pub difference: Option<BisectEffect>,
+    pub difference: Option<SpeedChange>,
     /// The source of the loss.
     pub whose: LossSource,
     /// The cost of the comparison.

@@ -1,9 +1,10 @@
 //! Tests of the independence of blocks, which every interval assumes.
 
+use serde::Serialize;
 use statrs::distribution::{ContinuousCDF, Normal};
 
 use super::correlation::lag1;
-use super::interval::Interval;
+use super::interval::{Interval, speed};
 use super::robust::deviations;
 use super::table::BlockTable;
 use super::units::Units;
@@ -23,14 +24,15 @@ pub struct Dependence {
     pub points: Vec<PointDependence>,
 }
 
-/// Dependence between the blocks of one point, in their order.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// Dependence between consecutive blocks at one point.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct PointDependence {
     /// The point.
     pub point: Point,
     /// Correlation of its deviation with that in the preceding unit.
     pub lag1: f64,
-    /// Its mean deviation in the second half of the units minus that in the first, on the log scale.
+    /// The speed in the second half of the units against the first, relative to the mean of all points; a
+    /// fraction of speed.
     pub halves: f64,
     /// P-value of the difference of halves by Welch's test, under independence.
     pub halves_p_value: f64,
@@ -72,7 +74,7 @@ impl BlockTable {
                 PointDependence {
                     point,
                     lag1: lag1(&values),
-                    halves: halves.map_or(0.0, |halves| halves.estimate),
+                    halves: halves.map_or(0.0, |halves| speed(-halves.estimate)),
                     halves_p_value: halves.map_or(1.0, |halves| halves.p_value()),
                 }
             })

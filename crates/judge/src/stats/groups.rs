@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::interval::Interval;
+use serde::Serialize;
+
+use super::interval::{Interval, speed};
 use super::multiplicity::holm;
 use super::robust::deviations;
 use super::table::{BlockTable, two_way_sd};
@@ -11,8 +13,8 @@ use perfquilt_model::point::Point;
 /// The values of a table by group.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GroupComparison {
-    /// The groups.
-    pub groups: Vec<GroupSpread>,
+    /// The groups by number.
+    pub groups: BTreeMap<u32, GroupFigures>,
     /// Standard deviation of a point's true cost between groups, against the mean of a block's points; 0 where groups
     /// differ by no more than blocks of one group explain. By the method of moments (one-way random model, Searle,
     /// Casella and McCulloch, *Variance Components*, 1992), averaged over points.
@@ -22,19 +24,17 @@ pub struct GroupComparison {
     pub p_value: f64,
 }
 
-/// The values of one group.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct GroupSpread {
-    /// The group's number.
-    pub group: u32,
-    /// Number of complete blocks.
+/// The values that one lane or machine measured.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct GroupFigures {
+    /// Number of its complete blocks.
     pub blocks: usize,
-    /// Standard deviation of a value around block and point, as a fraction of the value; `None` with fewer than two
+    /// Standard deviation of a value around block and point, as a fraction of the value; `null` with fewer than two
     /// blocks.
-    pub sd: Option<f64>,
-    /// The control's apparent effect on the log scale: how much less it cost than the release, in the mean over blocks.
+    pub block_sd: Option<f64>,
+    /// The control's apparent effect there in the mean over blocks, as a fraction of speed; `null` without a control.
     pub control: Option<f64>,
-    /// The largest difference of a point from its mean in the other groups, on the log scale.
+    /// The largest difference of a point from its mean at the other places, as a fraction of speed.
     pub largest_difference: f64,
 }
 
@@ -58,7 +58,7 @@ impl BlockTable {
             return None;
         }
         let mut p_values = Vec::new();
-        let mut spreads = Vec::new();
+        let mut figures = BTreeMap::new();
         for (&own_group, rows) in &by_group {
             let others: Vec<Vec<f64>> = by_group
                 .iter()
@@ -81,20 +81,20 @@ impl BlockTable {
             let control = index(Point::BASE).zip(index(Point::Control));
             let mean_of = |(base, control): (usize, usize)| {
                 let sum: f64 = rows.iter().map(|row| row[base] - row[control]).sum();
-                sum / rows.len() as f64
+                speed(sum / rows.len() as f64)
             };
-            spreads.push(GroupSpread {
-                group: own_group,
+            let own_figures = GroupFigures {
                 blocks: rows.len(),
-                sd: two_way_sd(&rows.concat(), points.len()),
+                block_sd: two_way_sd(&rows.concat(), points.len()),
                 control: control.map(mean_of),
-                largest_difference,
-            });
+                largest_difference: speed(largest_difference),
+            };
+            figures.insert(own_group, own_figures);
         }
         let p_value = holm(&p_values).into_iter().fold(1.0, f64::min);
         by_group.retain(|_, rows| is_tested(rows));
         Some(GroupComparison {
-            groups: spreads,
+            groups: figures,
             between_sd: between_sd(&by_group, points.len()),
             p_value,
         })
@@ -182,7 +182,7 @@ mod tests {
         let (shifted, lanes) = table(&mut random, 0.03, 1.0);
         let found = shifted.compare_groups(&lanes).unwrap();
         assert!(found.p_value < 0.01, "{found:?}");
-        for lane in &found.groups {
+        for lane in found.groups.values() {
             assert!(
                 lane.blocks == 20 && lane.largest_difference > 0.01,
                 "{found:?}"
@@ -192,7 +192,7 @@ mod tests {
         assert!((0.005..0.02).contains(&found.between_sd), "{found:?}");
         let (restless, lanes) = table(&mut random, 0.0, 3.0);
         let found = restless.compare_groups(&lanes).unwrap();
-        let sd = |lane: usize| found.groups[lane].sd.unwrap();
+        let sd = |lane: u32| found.groups[&lane].block_sd.unwrap();
         assert!(sd(1) > 2.0 * sd(0), "{found:?}");
     }
 
@@ -205,7 +205,7 @@ mod tests {
         }
         let found = shifted.compare_groups(&lanes).unwrap();
         assert!(found.p_value < 0.01, "{found:?}");
-        let blocks: Vec<usize> = found.groups.iter().map(|of| of.blocks).collect();
+        let blocks: Vec<usize> = found.groups.values().map(|of| of.blocks).collect();
         assert_eq!(blocks, [18, 20, 2]);
         assert!((0.005..0.02).contains(&found.between_sd), "{found:?}");
     }

@@ -1,5 +1,6 @@
 //! Confidence intervals for means over blocks.
 
+use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, FisherSnedecor, StudentsT};
 use statrs::function::gamma::ln_gamma;
 
@@ -592,6 +593,45 @@ impl SkewedInterval {
         } else {
             self.high
         }
+    }
+}
+
+/// A change of speed, as a fraction, with its interval: an estimate of −0.01 is 1 % slower.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct SpeedChange {
+    /// The estimate.
+    pub estimate: f64,
+    /// The lower confidence limit; `null` if there is no finite interval.
+    pub low: Option<f64>,
+    /// The upper confidence limit; `null` likewise.
+    pub high: Option<f64>,
+    /// Blocks behind it.
+    pub blocks: usize,
+}
+
+impl SpeedChange {
+    /// The change between two points with the same server.
+    pub(crate) const NONE: SpeedChange = SpeedChange {
+        estimate: 0.0,
+        low: Some(0.0),
+        high: Some(0.0),
+        blocks: 0,
+    };
+
+    /// Converts the `interval` of a log ratio of costs (before/after) over `blocks`.
+    pub(crate) fn of(interval: &Interval, blocks: usize) -> Self {
+        let known = interval.half_width.is_finite();
+        SpeedChange {
+            estimate: speed(interval.estimate),
+            low: known.then(|| speed(interval.low())),
+            high: known.then(|| speed(interval.high())),
+            blocks,
+        }
+    }
+
+    /// Returns the confidence limits.
+    pub fn ends(&self) -> Option<(f64, f64)> {
+        self.low.zip(self.high)
     }
 }
 

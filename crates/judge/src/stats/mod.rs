@@ -37,10 +37,10 @@ pub use correlation::{
 pub(crate) use correlation::{between_rounds, without_bias};
 pub use dependence::{Dependence, PointDependence};
 pub use exchangeability::{Exchangeability, exchangeability};
-pub use groups::{GroupComparison, GroupSpread};
+pub use groups::{GroupComparison, GroupFigures};
 pub(crate) use health::FEWEST_GROUPS;
 pub use health::{HealthTest, Symptom};
-pub use interval::{FEWEST_COUNTED, Interval, SharedVariance, SkewedInterval, speed};
+pub use interval::{FEWEST_COUNTED, Interval, SharedVariance, SkewedInterval, SpeedChange, speed};
 pub use loss::Loss;
 pub use moderation::VariancePrior;
 pub use multiplicity::{benjamini_hochberg, benjamini_hochberg_weighted, holm, holm_weighted};

@@ -1,8 +1,7 @@
 //! Formats the line after a block: the effects so far.
 
-use perfquilt_judge::attribution::{
-    Attribution, Effect, EffectKind, EndToEnd, EndToEndSide, ShownChange,
-};
+use perfquilt_judge::attribution::{Attribution, Effect, EffectKind, EndToEnd, ShownChange};
+use perfquilt_judge::stats::SpeedChange;
 use perfquilt_model::observation::Meter;
 use perfquilt_model::point::Point;
 
@@ -41,7 +40,7 @@ fn is_wanted(effect: &Effect, (workload, meter): (&str, Meter)) -> bool {
 /// when there is none yet.
 pub(super) fn end_to_end(attribution: &Attribution, workload: &str, meter: Meter) -> String {
     let wanted = |check: &&EndToEnd| check.workload == workload && check.meter == meter;
-    let part = |part: &EndToEndSide| figure(meter, part.estimate, part.low.zip(part.high));
+    let part = |part: &SpeedChange| figure(meter, part.estimate, part.ends());
     attribution
         .end_to_end
         .iter()

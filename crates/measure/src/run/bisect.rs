@@ -42,7 +42,7 @@ pub(super) fn results(ws: &Workspace) -> std::path::PathBuf {
 /// [`Kind::Bench`] when an end of the range has no sources, cannot be built or cannot be measured;
 /// [`Kind::Interrupted`]; everything finished is stored.
 pub fn bisect(ws: &Workspace, states: &dyn Revisions, request: &BisectRequest) -> Result<Finished> {
-    let question = request.question_of(states.states(), states.noun(), states.release())?;
+    let question = request.question_of(states.range())?;
     note_edited(&Sessions::of(ws), &question);
     let store = Store::open(&results(ws))?;
     let mut run = BisectRun::open(ws, states, request, &question, &store)?;
@@ -106,15 +106,15 @@ impl<'a> BisectRun<'a> {
         let preset = &request.preset;
         let on = preset.on.as_deref();
         let points = PointBuilder::new(ws, &preset.recipe, on, states.item(0)?)?;
-        let mut header = ExperimentHeader::new(states.release(), &preset.recipe);
-        let changes = &states.states()[1..];
+        let mut header = ExperimentHeader::new(&question.release, &preset.recipe);
+        let changes = &question.states[1..];
         header.series = changes.iter().map(|state| state.name.clone()).collect();
         header.titles = changes.iter().map(|state| state.title.clone()).collect();
         let spec = AdaptiveSpec::resolve(ws, preset, question, header)?;
         // Other build settings make another server from the same sources.
         let context = format!("{}{}", spec.observed()?, points.builder.key(""));
         let kept = Sessions::of(ws).open(question, &context, ws.answers().is_fresh(), store)?;
-        let places = || states.states().iter().enumerate();
+        let places = || question.states.iter().enumerate();
         let keys = places().filter(|(_, state)| !state.tree.is_empty());
         let keys = keys.map(|(place, state)| (place, points.builder.key(&state.tree)));
         let keys = keys.collect();
@@ -314,7 +314,7 @@ impl<'a> BisectRun<'a> {
         self.make_ready(states)?;
         let labels: Vec<&str> = states
             .iter()
-            .map(|&state| self.states.states()[state].label.as_str())
+            .map(|&state| self.bisector.question().states[state].label.as_str())
             .collect();
         let before = self.bisector.cost().blocks;
         let first = self.next_number();
@@ -398,7 +398,7 @@ impl<'a> BisectRun<'a> {
             self.runner.server(state).ok_or_else(missing)
         };
         let servers = [server(from)?, server(to)?];
-        let release = self.states.release();
+        let release = &self.bisector.question().release;
         let functions = explain::functions(self.ws, self.request, release, to, servers);
         self.if_told("functions", functions)
     }
@@ -416,7 +416,7 @@ impl<'a> BisectRun<'a> {
     /// Returns the error for an end of the range that cannot be measured.
     fn unmeasured(&self, state: usize, error: &Error) -> Error {
         let which = if state == 0 { "good" } else { "bad" };
-        let label = &self.states.states()[state].label;
+        let label = &self.bisector.question().states[state].label;
         let message = format!("the {which} end, {label}, cannot be measured: {error}");
         let error = error.clone().reworded(message);
         error.hint(self.states.another_end(which))

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use super::request::BisectRequest;
-use super::revisions::Revisions;
+use super::revisions::{RevisionRange, Revisions};
 use perfquilt_build::BuildItem;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::bisect::{NextCommand, Revision};
@@ -23,7 +23,7 @@ pub struct CommitRevisions<'a> {
     to: Option<String>,
     /// The patches on top of each commit; empty for upstream alone.
     series: Series,
-    states: Vec<Revision>,
+    range: RevisionRange,
     /// The commits of the states.
     commits: Vec<Commit>,
     /// Trees with the series on top, made on demand.
@@ -96,8 +96,8 @@ impl<'a> CommitRevisions<'a> {
         }];
         commits.extend(listed);
         let mut found = Self::of(ws, &from, series, commits);
-        found.states[0].label.clone_from(&from.version);
-        found.states[0].name = series_name(&from.name, &found.series);
+        found.range.states[0].label.clone_from(&from.version);
+        found.range.states[0].name = series_name(&from.name, &found.series);
         found.to = Some(to.version);
         Ok(found)
     }
@@ -130,7 +130,11 @@ impl<'a> CommitRevisions<'a> {
             from: from.clone(),
             to: None,
             series,
-            states,
+            range: RevisionRange {
+                release: from.name.clone(),
+                noun: "commit",
+                states,
+            },
             commits,
             trees: RefCell::default(),
         }
@@ -151,12 +155,8 @@ impl<'a> CommitRevisions<'a> {
 }
 
 impl Revisions for CommitRevisions<'_> {
-    fn release(&self) -> &str {
-        &self.from.name
-    }
-
-    fn states(&self) -> &[Revision] {
-        &self.states
+    fn range(&self) -> &RevisionRange {
+        &self.range
     }
 
     fn item(&self, state: usize) -> Result<BuildItem> {
@@ -175,7 +175,7 @@ impl Revisions for CommitRevisions<'_> {
                 tree
             }
         }?;
-        let label = &self.states[state].label;
+        let label = &self.range.states[state].label;
         let with = if self.series.patches().is_empty() {
             ""
         } else {
@@ -194,10 +194,6 @@ impl Revisions for CommitRevisions<'_> {
             base: self.from.tree.clone(),
             release: self.from.name.clone(),
         })
-    }
-
-    fn noun(&self) -> &'static str {
-        "commit"
     }
 
     fn another_end(&self, which: &str) -> String {

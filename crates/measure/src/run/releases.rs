@@ -7,6 +7,7 @@ use sha2::{Digest, Sha256};
 use super::bisect::{no_values, results};
 use super::jobs::PointBuilder;
 use super::request::BisectRequest;
+use super::revisions::RevisionRange;
 use super::{Prepared, build_item, prepare};
 use crate::experiment::adaptive::AdaptiveSpec;
 use perfquilt_build::Built;
@@ -36,9 +37,12 @@ pub fn compare(
     let sides = [old, new].map(|version| ReleaseSide::new(ws, version, which));
     let [old_side, new_side] = sides;
     let sides = [old_side?, new_side?];
-    let states: Vec<Revision> = sides.iter().flat_map(ReleaseSide::states).collect();
     let releases = [0, 1].map(|side: usize| sides[side].prepared.release.name.clone());
-    let question = request.question_of(&states, "patch", &releases[0])?;
+    let question = request.question_of(&RevisionRange {
+        release: releases[0].clone(),
+        noun: "patch",
+        states: sides.iter().flat_map(ReleaseSide::states).collect(),
+    })?;
     let mut comparison = DifferenceInDifferences::new(question.clone(), releases.clone());
 
     let preset = &request.preset;
@@ -56,7 +60,11 @@ pub fn compare(
         }
     }
     let mut header = ExperimentHeader::new(&releases[0], &preset.recipe);
-    let labels: Vec<&str> = states.iter().map(|state| state.label.as_str()).collect();
+    let labels: Vec<&str> = question
+        .states
+        .iter()
+        .map(|state| state.label.as_str())
+        .collect();
     header.series = labels[1..].iter().copied().map(str::to_owned).collect();
     let spec = AdaptiveSpec::resolve(ws, preset, &question, header)?;
     let programs = servers.iter().enumerate();

@@ -1,7 +1,8 @@
 //! The settings of a bisection.
 
+use super::revisions::RevisionRange;
 use perfquilt_config::Preset;
-use perfquilt_judge::bisect::{Decision, Question, Revision};
+use perfquilt_judge::bisect::{Decision, Question};
 use perfquilt_model::error::Result;
 
 /// The default preset.
@@ -47,17 +48,12 @@ impl BisectRequest {
         }
     }
 
-    /// Returns the question about `states` of `release`; `change` is the noun for what leads from one to the next.
-    pub(super) fn question_of(
-        &self,
-        states: &[Revision],
-        change: &str,
-        release: &str,
-    ) -> Result<Question> {
+    /// Returns the question about the states of `range`.
+    pub(super) fn question_of(&self, range: &RevisionRange) -> Result<Question> {
         let question = Question {
-            states: states.to_vec(),
-            change: change.to_owned(),
-            release: release.to_owned(),
+            states: range.states.clone(),
+            change: range.noun.to_owned(),
+            release: range.release.clone(),
             recipe: self.preset.recipe.clone(),
             ..self.question.clone()
         };

@@ -10,11 +10,8 @@ use perfquilt_rebase::PointTrees;
 
 /// Provides the states of a bisection and their sources.
 pub trait Revisions {
-    /// Returns the release they belong to.
-    fn release(&self) -> &str;
-
-    /// Returns the states in order, with their trees where these are available without work.
-    fn states(&self) -> &[Revision];
+    /// Returns the states.
+    fn range(&self) -> &RevisionRange;
 
     /// Returns the build input of a state; makes its tree if necessary.
     ///
@@ -22,9 +19,6 @@ pub trait Revisions {
     /// [`Kind::Series`](perfquilt_model::error::Kind::Series) when the state has no sources: the series does not
     /// apply to it.
     fn item(&self, state: usize) -> Result<BuildItem>;
-
-    /// Returns the noun for a change: `patch` or `commit`.
-    fn noun(&self) -> &'static str;
 
     /// Returns the hint for choosing another end of the range instead of `which` (`good` or `bad`), which
     /// cannot be measured.
@@ -36,13 +30,24 @@ pub trait Revisions {
     fn next(&self, from: usize, to: usize, request: &BisectRequest) -> Vec<NextCommand>;
 }
 
+/// States in their order.
+#[derive(Debug)]
+pub struct RevisionRange {
+    /// The release they belong to.
+    pub release: String,
+    /// The noun for a change from one to the next: `patch` or `commit`.
+    pub noun: &'static str,
+    /// The states, with their trees where these are available without work.
+    pub states: Vec<Revision>,
+}
+
 /// The points of a series from one to another.
 #[derive(Debug)]
 pub struct SeriesRevisions<'a> {
     prepared: &'a Prepared,
     version: Option<String>,
     good: usize,
-    states: Vec<Revision>,
+    range: RevisionRange,
 }
 
 impl<'a> SeriesRevisions<'a> {
@@ -92,26 +97,22 @@ impl<'a> SeriesRevisions<'a> {
             prepared,
             version: version.map(str::to_owned),
             good,
-            states,
+            range: RevisionRange {
+                release: prepared.release.name.clone(),
+                noun: "patch",
+                states,
+            },
         })
     }
 }
 
 impl Revisions for SeriesRevisions<'_> {
-    fn release(&self) -> &str {
-        &self.prepared.release.name
-    }
-
-    fn states(&self) -> &[Revision] {
-        &self.states
+    fn range(&self) -> &RevisionRange {
+        &self.range
     }
 
     fn item(&self, state: usize) -> Result<BuildItem> {
         build_item(self.prepared, Point::Step(self.good + state))
-    }
-
-    fn noun(&self) -> &'static str {
-        "patch"
     }
 
     fn next(&self, from: usize, to: usize, request: &BisectRequest) -> Vec<NextCommand> {

@@ -10,28 +10,11 @@ use perfquilt_judge::server_tests::compare;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::point::Point;
 use perfquilt_model::progress;
-use perfquilt_model::server_tests::{PointTests, TestRecord};
+use perfquilt_model::server_tests::{PointTests, TestRecord, TestedPoint};
 use perfquilt_store::Store;
 
 /// The most tests of a point that are repeated. More failures at once are no accident.
 const MOST_REPEATED: usize = 40;
-
-/// A tested point.
-#[derive(Debug)]
-pub struct TestedPoint {
-    /// The point.
-    pub point: Point,
-    /// The release, or the patch that makes the point, for display.
-    pub label: String,
-    /// The patch that makes the point; `None` for the bare release.
-    pub patch: Option<String>,
-    /// The results compared with those of the bare release, or why there are none.
-    pub tests: Result<PointTests>,
-    /// The time that all runs of the tests took, in seconds.
-    pub seconds: f64,
-    /// Whether the results were in the cache.
-    pub cached: bool,
-}
 
 /// Tests the bare release and `points` with the tests of the recipe called `recipe`, and stores the results for the
 /// reports. Points without results do not stop the others.

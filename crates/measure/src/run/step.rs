@@ -6,7 +6,7 @@ use std::path::Path;
 use super::bisect::{BisectRun, results};
 use super::checked_out::{TestedCommit, checked_out, commit, refuse_cut_range, work_tree};
 use super::request::BisectRequest;
-use super::revisions::Revisions;
+use super::revisions::{RevisionRange, Revisions};
 use perfquilt_build::BuildItem;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::bisect::{Conclusion, Decision, DecisionKind, NextCommand, Revision};
@@ -36,12 +36,12 @@ pub enum ChangeSide {
 /// # Errors
 /// The errors of [`bisect`](super::bisect::bisect); [`Kind::Inconclusive`](perfquilt_model::error::Kind::Inconclusive) when good and bad do not differ.
 pub fn side(ws: &Workspace, states: &dyn Revisions, request: &BisectRequest) -> Result<ChangeSide> {
-    let question = request.question_of(states.states(), states.noun(), states.release())?;
+    let question = request.question_of(states.range())?;
     let store = Store::open(&results(ws))?;
     let mut run = BisectRun::open(ws, states, request, &question, &store)?;
     run.run(&|bisector| answer(bisector.path()).is_some())?;
     answer(run.bisector.path()).ok_or_else(|| {
-        let states = states.states();
+        let states = &question.states;
         if run.bisector.outcome().conclusion == Conclusion::Opposite {
             return Error::ends_do_not_differ(format!(
                 "{} and {} differ in the other direction on {}",
@@ -82,8 +82,7 @@ fn answer(path: &[Decision]) -> Option<ChangeSide> {
 #[derive(Debug)]
 pub struct CommitsHere {
     git: Git,
-    release: String,
-    states: Vec<Revision>,
+    range: RevisionRange,
     tested: TestedCommit,
     /// Files that git does not know, of which nobody has been told yet.
     untracked: Vec<String>,
@@ -101,8 +100,11 @@ impl CommitsHere {
         let store = Objects::open_or_create(&ws.object_store())?;
         let tested = TestedCommit::now(&git)?;
         let mut here = CommitsHere {
-            release: ws.config.release_name(&source.version),
-            states: Vec::new(),
+            range: RevisionRange {
+                release: ws.config.release_name(&source.version),
+                noun: "commit",
+                states: Vec::new(),
+            },
             tested,
             untracked: Vec::new(),
             absent: BTreeSet::new(),
@@ -121,13 +123,13 @@ impl CommitsHere {
         refuse_cut_range(&here.git, good, bad)?;
         for commit in &commits {
             let state = here.state(&store, commit)?;
-            here.states.push(state);
+            here.range.states.push(state);
         }
         let is_checked_out = here.tested.name == "HEAD";
         if !is_checked_out {
             progress::note(&format!(
                 "measuring {}, git's {}: git checks nothing out, so nothing of the work tree is part of it",
-                here.states[1].label, here.tested.name
+                here.range.states[1].label, here.tested.name
             ));
         } else if here.git.ok(&["rev-parse", "--is-inside-work-tree"])? == "true" {
             here.add_work_tree(folder, &store)?;
@@ -181,7 +183,7 @@ impl CommitsHere {
     /// not.
     fn add_work_tree(&mut self, folder: &Path, store: &Objects) -> Result<()> {
         let found = work_tree(&self.git, folder, &self.tested.commit)?;
-        let here = &mut self.states[1];
+        let here = &mut self.range.states[1];
         if !found.submodules.is_empty() {
             progress::note(&format!(
                 "submodules are measured at the commits that {} names, not as they are here: {}",
@@ -229,16 +231,15 @@ const MOST_NAMED: usize = 5;
 const UPDATE: &str = "git submodule update --init --recursive";
 
 impl Revisions for CommitsHere {
-    fn release(&self) -> &str {
-        &self.release
-    }
-
-    fn states(&self) -> &[Revision] {
-        &self.states
+    fn range(&self) -> &RevisionRange {
+        &self.range
     }
 
     fn item(&self, state: usize) -> Result<BuildItem> {
-        let commit = &self.states[state];
+        let RevisionRange {
+            release, states, ..
+        } = &self.range;
+        let commit = &states[state];
         Ok(BuildItem {
             label: format!("commit {}", commit.label),
             point: Point::Step(state),
@@ -246,13 +247,9 @@ impl Revisions for CommitsHere {
             touches: Vec::new(),
             tree: commit.tree.clone(),
             // The same for all commits: compilers take nothing for unchanged that a commit hides.
-            base: self.states[0].tree.clone(),
-            release: self.release.clone(),
+            base: states[0].tree.clone(),
+            release: release.clone(),
         })
-    }
-
-    fn noun(&self) -> &'static str {
-        "commit"
     }
 
     fn next(&self, _from: usize, _to: usize, _request: &BisectRequest) -> Vec<NextCommand> {

@@ -1,6 +1,7 @@
 //! A request and a question for the tests of this folder.
 
 use super::request::BisectRequest;
+use super::revisions::RevisionRange;
 use perfquilt_config::Preset;
 use perfquilt_judge::bisect::{Question, Revision};
 use perfquilt_model::observation::Meter;
@@ -23,7 +24,7 @@ pub fn request(preset: &str, recipe: Option<&str>) -> BisectRequest {
 
 /// A question about so many states: slower by 0.5 % or more.
 pub fn question(states: usize) -> Question {
-    let states: Vec<Revision> = (0..states)
+    let states = (0..states)
         .map(|k| Revision {
             label: k.to_string(),
             name: format!("{k:04}.patch"),
@@ -31,6 +32,10 @@ pub fn question(states: usize) -> Question {
             tree: format!("{k:040}"),
         })
         .collect();
-    let request = request("quick", None);
-    request.question_of(&states, "patch", "toy-1").unwrap()
+    let range = RevisionRange {
+        release: "toy-1".into(),
+        noun: "patch",
+        states,
+    };
+    request("quick", None).question_of(&range).unwrap()
 }

@@ -8,7 +8,8 @@ use crate::document::{
 use crate::nouns::Nouns;
 use crate::number;
 use crate::text::{capital, clean};
-use perfquilt_judge::attribution::{Attribution, GroupFigures, MachineNoise, NoiseSpread};
+use perfquilt_judge::attribution::{Attribution, MachineNoise, NoiseSpread};
+use perfquilt_judge::stats::GroupFigures;
 use perfquilt_model::observation::{Conditions, Meter};
 
 /// Returns the section on noise; nothing if no noise is known.

@@ -237,9 +237,8 @@ fn letters_and_marks_are_seen_in_light_and_dark() {
 
 #[test]
 fn tails_lanes_and_machines_are_drawn() {
-    use perfquilt_judge::attribution::{
-        GroupFigures, LaneFigures, LaneNoise, MachineFigures, MachineNoise,
-    };
+    use perfquilt_judge::attribution::{LaneFigures, LaneNoise, MachineFigures, MachineNoise};
+    use perfquilt_judge::stats::GroupFigures;
     let mut experiment = whole();
     experiment.stalled = Some(1);
     let drawn =
