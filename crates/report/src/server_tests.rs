@@ -151,6 +151,7 @@ fn several(count: usize, one: &str, more: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use perfquilt_model::error::Error;
 
     fn failure(name: &str) -> TestFailure {
         TestFailure {

@@ -278,15 +278,8 @@ impl<'a> Collector<'a> {
         effects.widths_of = Some(rule.meter);
         let (patches, total) = effects.of_patches();
         effects.widths_of = None;
+        let stopping = Stopping::of(effects, rule, &patches, &total)?;
         let source = &effects.completed[0];
-        let stopping = Stopping::of(
-            planned,
-            &patches,
-            &total,
-            &source.blocks,
-            &self.unexecuted,
-            (&effects.untimed, &self.header),
-        )?;
         if source.machines.units(false).is_none() {
             return Some(stopping);
         }

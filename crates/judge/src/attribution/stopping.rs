@@ -1,36 +1,30 @@
 //! Evaluation of the stopping rule.
 
+use std::num::NonZeroU32;
+
 use super::document::{
     Effect, EffectKind, MachineNoise, OpenEffect, PatchEffects, SUITE, Stopping,
 };
-use std::collections::BTreeSet;
-use std::num::NonZeroU32;
-
-use super::tables::TablesByMeter;
-use super::unexecuted::Unexecuted;
+use super::effects::Effects;
 use crate::stats::{BlockTable, FORESEEABLE, blocks_needed_on_machines};
-use perfquilt_model::observation::{ExperimentHeader, PlannedBlocks};
+use perfquilt_model::observation::PlannedBlocks;
 
 /// Machines are expected to go on differing if the p-value of their differences is below this.
 const HETEROGENEOUS: f64 = 0.05;
 
 impl Stopping {
-    /// Evaluates the stopping rule in `planned`; `None` without one. `effects` are those of all patches and
-    /// the total, `tables` the observations; `untimed` are the workloads that execute no patch. Workloads that failed, and
-    /// effects over all workloads with them, are waited for no longer.
+    /// Evaluates the stopping `rule` on the effects of all patches and on the total, as they are so far; `None` without
+    /// observations on its meter. Workloads that failed, and effects over all workloads with them, are waited for no longer.
     pub(super) fn of(
-        planned: &[PlannedBlocks],
+        effects: &Effects<'_>,
+        rule: &PlannedBlocks,
         patches: &[PatchEffects],
         total: &[Effect],
-        tables: &TablesByMeter,
-        unexecuted: &Unexecuted,
-        (untimed, header): (&BTreeSet<String>, &ExperimentHeader),
     ) -> Option<Self> {
-        let (rule, resolution) = planned
-            .iter()
-            .find_map(|plan| Some((plan, plan.resolution?)))?;
+        let resolution = rule.resolution?;
         let min_blocks = rule.min_blocks.unwrap_or(2).max(2);
-        let by_workload = tables.get(&rule.meter)?;
+        let by_workload = effects.completed[0].blocks.get(&rule.meter)?;
+        let header = effects.header;
         let failed = |workload: &str| header.has_failed(workload, rule.meter);
         let mut failures = header.failed_workloads.iter();
         let has_suite = !failures.any(|of| of.meters.contains(&rule.meter));
@@ -43,8 +37,7 @@ impl Stopping {
             .flat_map(|patch| &patch.effects)
             .chain(total)
             .filter(|effect| effect.meter == rule.meter && effect.is_measured())
-            .filter(|effect| effect.kind != EffectKind::Interaction)
-            .filter(|effect| is_open(&effect.workload))
+            .filter(|effect| effect.kind != EffectKind::Interaction && is_open(&effect.workload))
             // This experiment does not measure effects that it reuses.
             .filter(|effect| effect.from().is_none());
         let mut open = Vec::new();
@@ -81,7 +74,7 @@ impl Stopping {
                 against: effect.against,
                 unexecuted: if effect.workload == SUITE {
                     let same = |workload: &&String| {
-                        let program = |point| unexecuted.program(workload, point);
+                        let program = |point| effects.unexecuted.program(workload, point);
                         program(effect.point) == program(effect.against)
                     };
                     by_workload.keys().filter(same).cloned().collect()
@@ -92,11 +85,10 @@ impl Stopping {
         }
         let windows = rule.windows.map_or(1, NonZeroU32::get);
         let last = rule.all_blocks().checked_sub(1);
+        let has_all = |table: &BlockTable| table.last() >= last;
         let used_up = |workload: &str| match workload {
-            SUITE => by_workload.values().all(|table| table.last() >= last),
-            workload => by_workload
-                .get(workload)
-                .is_some_and(|table| table.last() >= last),
+            SUITE => by_workload.values().all(has_all),
+            workload => by_workload.get(workload).is_some_and(has_all),
         };
         let blocks = by_workload
             .values()
@@ -110,8 +102,8 @@ impl Stopping {
             None => {
                 // Without anything to measure, no block will come.
                 let mut left = by_workload.iter().filter(|(name, _)| !failed(name));
-                let nothing = left.clone().all(|(name, _)| untimed.contains(name));
-                nothing || left.all(|(_, table)| table.last() >= last)
+                let nothing = left.clone().all(|(name, _)| effects.untimed.contains(name));
+                nothing || left.all(|(_, table)| has_all(table))
             }
         };
         open.sort();
@@ -125,12 +117,9 @@ impl Stopping {
             blocks,
             widest: widest.filter(|widest| widest.is_finite()),
             open,
-            expected: match widest {
-                Some(_) => {
-                    expected.map(|n| u32::try_from(n).unwrap_or(u32::MAX).saturating_mul(windows))
-                }
-                None => None,
-            },
+            expected: widest
+                .and(expected)
+                .map(|n| u32::try_from(n).unwrap_or(u32::MAX).saturating_mul(windows)),
             ended,
             earlier_rule: false,
         };

@@ -211,16 +211,17 @@ impl Pace {
             let count = shares.len() as f64;
             (count > 0.0).then(|| (shares.iter().sum::<f64>() / count).max(0.0))
         };
-        let size = |block: &BlockDuration| (block.servers as usize, block.workloads as usize);
         Pace {
             timed: mean(false, &|block| {
-                (block.seconds - block.slices) / guess.overhead(size(block))
+                (block.seconds - block.slices)
+                    / guess.overhead(block.servers.into(), block.workloads.into())
             }),
             counted: mean(true, &|block| {
                 // Lanes count side by side, each on its processors.
+                let (servers, workloads) = (block.servers.into(), block.workloads.into());
                 block.seconds
                     / f64::from(block.lanes.max(1))
-                    / guess.counting(size(block), processors)
+                    / guess.counting(servers, workloads, processors)
             }),
         }
     }
@@ -241,14 +242,14 @@ impl Pace {
 
 impl Guess {
     /// Returns the seconds that servers and workloads of a timed block take beside its slices.
-    fn overhead(&self, (servers, workloads): (usize, usize)) -> f64 {
-        servers as f64 * self.start + workloads as f64 * self.connect
+    fn overhead(&self, servers: f64, workloads: f64) -> f64 {
+        servers * self.start + workloads * self.connect
     }
 
     /// Returns the seconds of a counted block whose servers are counted on all processors side by side.
-    fn counting(&self, (servers, workloads): (usize, usize), processors: usize) -> f64 {
+    fn counting(&self, servers: f64, workloads: f64, processors: usize) -> f64 {
         let (start, count) = self.count;
-        servers as f64 / processors.max(1) as f64 * (start + count * workloads as f64)
+        servers / processors.max(1) as f64 * (start + count * workloads)
     }
 }
 
@@ -366,9 +367,8 @@ impl ForecastBasis<'_> {
 
     /// Returns the expected seconds of a block.
     pub(super) fn block_times(&self) -> BlockTimes {
-        let size = (self.points, self.workloads.len());
         BlockTimes {
-            timed: self.block(self.most_servers(), size.1),
+            timed: self.block(self.most_servers(), self.workloads.len()),
             counted: self.counted_block() * self.lanes.max(1) as f64,
         }
     }
@@ -399,7 +399,16 @@ impl ForecastBasis<'_> {
     /// Returns the largest number of blocks that take at most `budget` seconds, at least two.
     fn within(&self, budget: f64) -> u32 {
         let too_long = |blocks: u32| self.duration(&vec![blocks; self.workloads.len()]) > budget;
-        first((3, FORESEEABLE), &too_long) - 1
+        let (mut low, mut high) = (2, FORESEEABLE - 1);
+        while low < high {
+            let middle = low.midpoint(high);
+            if too_long(middle + 1) {
+                high = middle;
+            } else {
+                low = middle + 1;
+            }
+        }
+        low
     }
 
     /// Returns how the values of the workload `name` scatter.
@@ -475,29 +484,17 @@ impl ForecastBasis<'_> {
 
     /// Returns the seconds of a timed block.
     fn block(&self, servers: usize, workloads: usize) -> f64 {
-        let overhead = self.guess.overhead((servers, workloads)) * self.pace.timed.unwrap_or(1.0);
-        overhead + share(servers) * workloads as f64 * self.preset.block_seconds
+        let overhead = self.guess.overhead(servers as f64, workloads as f64);
+        overhead * self.pace.timed.unwrap_or(1.0)
+            + share(servers) * workloads as f64 * self.preset.block_seconds
     }
 
     /// Returns the seconds that all lanes together take for a counted block.
     fn counted_block(&self) -> f64 {
-        let size = (self.points, self.workloads.len());
-        self.guess.counting(size, self.processors) * self.pace.counted.unwrap_or(1.0)
+        let (servers, workloads) = (self.points as f64, self.workloads.len() as f64);
+        let guess = self.guess.counting(servers, workloads, self.processors);
+        guess * self.pace.counted.unwrap_or(1.0)
     }
-}
-
-/// Returns the first number in a range for which `fits`, which holds from some number on; the last one if it never
-/// does.
-fn first((mut low, mut high): (u32, u32), fits: &dyn Fn(u32) -> bool) -> u32 {
-    while low < high {
-        let middle = low.midpoint(high);
-        if fits(middle) {
-            high = middle;
-        } else {
-            low = middle + 1;
-        }
-    }
-    low
 }
 
 #[cfg(test)]

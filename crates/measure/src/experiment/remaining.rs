@@ -18,7 +18,7 @@ pub struct BlockTimes {
 /// Expected durations of blocks, corrected by measured ones.
 #[derive(Debug)]
 pub(super) struct RemainingTime {
-    expected: BTreeMap<Reading, f64>,
+    expected: BlockTimes,
     measured: BTreeMap<Reading, (f64, u32)>,
 }
 
@@ -26,10 +26,7 @@ impl RemainingTime {
     /// Begins with the `expected` times, which the first block of each kind replaces.
     pub(super) fn new(expected: BlockTimes) -> Self {
         RemainingTime {
-            expected: BTreeMap::from([
-                (Reading::Timed, expected.timed),
-                (Reading::Counted, expected.counted),
-            ]),
+            expected,
             measured: BTreeMap::new(),
         }
     }
@@ -42,9 +39,10 @@ impl RemainingTime {
     }
 
     fn of(&self, reading: Reading) -> f64 {
-        match self.measured.get(&reading) {
-            Some((sum, count)) if *count > 0 => sum / f64::from(*count),
-            _ => self.expected.get(&reading).copied().unwrap_or(1.0),
+        match (self.measured.get(&reading), reading) {
+            (Some((sum, count)), _) => sum / f64::from(*count),
+            (None, Reading::Timed) => self.expected.timed,
+            (None, Reading::Counted) => self.expected.counted,
         }
     }
 
