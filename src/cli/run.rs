@@ -126,14 +126,11 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode> {
     let target = folder.map(|folder| (folder, &start));
     let (ws, preset) = match opened {
         Ok(opened) => opened,
-        Err(error) => {
-            let written = write_failure(target, &error);
-            return context.output.combine(Err(error), written);
-        }
+        Err(error) => return fail(context, target, error),
     };
     match (arguments.sandbox && !arguments.in_sandbox, target) {
         (true, Some((folder, start))) => {
-            run_sandboxed_for_outcome(context, (&ws, &preset), arguments, folder, start)
+            run_sandboxed_for_outcome(context, &ws, arguments, &preset, folder, start)
         }
         (true, None) => {
             let area = open_area(&ws, arguments)?;
@@ -309,14 +306,17 @@ fn open_workspace(
     Ok((ws, preset))
 }
 
-/// Writes an outcome with nothing but `error`, if an outcome is requested. It replaces that of an earlier run.
-fn write_failure(target: Option<(&Path, &RunStart)>, error: &Error) -> Result<()> {
-    match target {
-        Some((folder, start)) => {
-            outcome::write(folder, start, vec![Failure::new(error, None)], None)
-        }
-        None => Ok(()),
-    }
+/// Writes an outcome with nothing but `error`. It replaces that of an earlier run.
+fn write_failure(folder: &Path, start: &RunStart, error: &Error) -> Result<()> {
+    outcome::write(folder, start, vec![Failure::new(error, None)], None)
+}
+
+/// Returns the error that ended the run, after writing it to the outcome, if one is requested.
+fn fail<T>(context: &Context, target: Option<(&Path, &RunStart)>, error: Error) -> Result<T> {
+    let written = target.map(|(folder, start)| write_failure(folder, start, &error));
+    context
+        .output
+        .combine(Err(error), written.unwrap_or(Ok(())))
 }
 
 /// Returns the commit to record in the outcome: the one that is `given`, else the workspace's; empty when unknown.
@@ -330,8 +330,9 @@ pub(super) fn outcome_commit(ws: &Workspace, given: Option<&str>) -> Result<Stri
 /// Runs [`run_sandboxed`] and copies its outcome to `folder`, as that of the run `start`.
 fn run_sandboxed_for_outcome(
     context: &Context,
-    (ws, preset): (&Workspace, &Preset),
+    ws: &Workspace,
     arguments: &Arguments,
+    preset: &Preset,
     folder: &Path,
     start: &RunStart,
 ) -> Result<ExitCode> {
@@ -347,10 +348,6 @@ fn run_sandboxed_for_outcome(
         let code = run_sandboxed(&area, Some(made.path()))?;
         Ok((code, made, asked))
     };
-    let failed = |error: &Error| {
-        let failures = vec![Failure::new(error, None)];
-        outcome::write(folder, start, failures, None)
-    };
     match run() {
         // The run in the sandbox does not know the commit of the series.
         Ok((code, made, asked)) => {
@@ -358,19 +355,17 @@ fn run_sandboxed_for_outcome(
             let silent = !made.path().join(outcome::OUTCOME_FILE).exists();
             let taken = outcome::copy_untrusted(made.path(), folder, &asked, false, &margin);
             let written = taken.or_else(|error| {
-                failed(&if silent {
+                let error = if silent {
                     Error::internal("the run ended without writing its outcome").hint("see its log")
                 } else {
                     error
-                })
+                };
+                write_failure(folder, start, &error)
             });
             context.output.combine(Ok(code), written)
         }
         // It does not know either why it was ended.
-        Err(error) => {
-            let written = failed(&error);
-            context.output.combine(Err(error), written)
-        }
+        Err(error) => fail(context, Some((folder, start)), error),
     }
 }
 
@@ -482,10 +477,7 @@ fn run_directly(
     };
     let outcome = match outcome {
         Ok(outcome) => outcome,
-        Err(error) => {
-            let written = write_failure(target, &error);
-            return context.output.combine(Err(error), written);
-        }
+        Err(error) => return fail(context, target, error),
     };
     let store = Store::open_existing(&ws.results())?;
     let written = match target {

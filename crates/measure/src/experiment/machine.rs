@@ -472,13 +472,9 @@ impl<'m> MachineLane<'m> {
         let turn = phase("wait").in_scope(|| self.turn())?;
         let (folders, failures) = phase("link").in_scope(|| self.private_folders(block));
         let forget_links = || {
-            let servers = block.servers().into_iter();
-            let seeds: Vec<u64> = servers
-                .map(|(point, copy)| block.layout(point, copy))
-                .collect();
-            if !block.again {
-                self.machine.links.forget(&seeds);
-            }
+            let servers = block.servers().into_iter().filter(|_| !block.again);
+            let seeds = servers.map(|(point, copy)| block.layout(point, copy));
+            self.machine.links.forget(&seeds.collect::<Vec<_>>());
         };
         forget_links();
         let launches = folders
@@ -518,15 +514,13 @@ impl<'m> MachineLane<'m> {
                 check_interrupted()?;
                 let workload = self.workload(name)?;
                 // The points that are the same program for the workload rest.
-                let mut resting = Vec::new();
-                if block.kind != BlockKind::EndToEnd {
-                    let points: Vec<Point> = servers.iter().map(|(point, _)| *point).collect();
-                    let left_out = self.machine.unexecuted.untimed_points(name, &points);
-                    let (left, timed): (Vec<_>, Vec<_>) = std::mem::take(&mut servers)
-                        .into_iter()
-                        .partition(|(point, _)| left_out.contains_key(point));
-                    (resting, servers) = (left, timed);
-                }
+                let points: Vec<Point> = servers.iter().map(|(point, _)| *point).collect();
+                let left_out = match block.kind {
+                    BlockKind::EndToEnd => BTreeMap::new(),
+                    _ => self.machine.unexecuted.untimed_points(name, &points),
+                };
+                let rests = |(point, _): &mut (Point, Running)| left_out.contains_key(point);
+                let mut resting: Vec<_> = servers.extract_if(.., rests).collect();
                 let prepared =
                     phase("prepare").in_scope(|| self.prepare(&mut servers, workload, report))?;
                 if let Err(error) = prepared {
