@@ -286,10 +286,9 @@ impl SearchOptions {
 impl CulpritOptions {
     /// Returns the request to name the change, and to profile it unless that is disabled.
     fn request(&self, ws: &Workspace) -> Result<BisectRequest> {
-        Ok(BisectRequest {
-            profile: !self.no_profile,
-            ..self.search.request(ws)?
-        })
+        let mut request = self.search.request(ws)?;
+        request.profile = !self.no_profile;
+        Ok(request)
     }
 }
 
@@ -363,7 +362,7 @@ fn classify_commit(context: &Context, step: &Step) -> u8 {
         let here = std::env::current_dir().map_err(|error| {
             Error::bisection_question(format!("there is no current folder: {error}"))
         })?;
-        let states = CommitsHere::new(&ws, &here, (&step.good, &step.bad))?;
+        let states = CommitsHere::new(&ws, &here, &step.good, &step.bad)?;
         let found = side(&ws, &states, &request)?;
         states.check_unmoved()?;
         if let ChangeSide::Unknown(reason) = &found
@@ -463,9 +462,8 @@ fn search_series(
 fn compare_releases(context: &Context, arguments: &Releases) -> Result<()> {
     arguments.report.format(context)?;
     let ws = arguments.comparison.fresh.workspace(context)?;
-    let releases = (arguments.old.as_str(), arguments.new.as_str());
-    let both = [Some(releases.0), Some(releases.1)];
-    arguments.written.check(&ws, &both)?;
+    let releases = [&*arguments.old, &*arguments.new];
+    arguments.written.check(&ws, &releases.map(Some))?;
     let request = arguments.comparison.request(&ws)?;
     let table = compare(&ws, releases, arguments.patch.as_deref(), &request)?;
     let document = perfquilt_report::two_way::document(&table);
@@ -484,9 +482,9 @@ fn bisect_commits(context: &Context, arguments: &Commits) -> Result<()> {
         .comparison
         .fresh
         .workspace(context)?;
-    let releases = (arguments.old.as_str(), arguments.new.as_str());
+    let releases @ [old, new] = [&*arguments.old, &*arguments.new];
     if !arguments.bare {
-        let all = [None, Some(releases.0), Some(releases.1)];
+        let all = [None, Some(old), Some(new)];
         arguments.written.check(&ws, &all)?;
     }
     let request = arguments.culprit.request(&ws)?;

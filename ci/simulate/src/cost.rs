@@ -232,7 +232,7 @@ fn one(case: Case, seed: u64, noise: &mut Noise) -> Result<One> {
     let mut full = 0;
     for block in blocks {
         let block = match &state {
-            Some(state) => experiment::still_needed(block, state),
+            Some(state) => experiment::still_needed(block, state, &|_, point| point),
             None => block,
         };
         if block.workloads.is_empty() {

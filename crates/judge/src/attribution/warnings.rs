@@ -52,6 +52,16 @@ fn percent(share: f64) -> String {
 /// A warning, and the effects that have no verdict for what it says.
 pub(super) type Ground = (Warning, Option<Withheld>);
 
+/// Withholds the effects on a row that compare one of `points`, or all of them if there are none, for this `reason`.
+fn withheld(workload: &str, meter: Meter, points: Vec<Point>, reason: &str) -> Withheld {
+    Withheld {
+        workload: Some(workload.to_owned()),
+        meter: Some(meter),
+        points,
+        reason: reason.to_owned(),
+    }
+}
+
 /// Finds what takes away the ground of verdicts in `source`: points that lack more values than chance explains, points that changed while they were measured, and work that is missing in part. `partial` tells for
 /// which meters blocks lack points by plan.
 pub(super) fn grounds(
@@ -64,12 +74,6 @@ pub(super) fn grounds(
     let mut grounds = changed_points(source, dependence);
     grounds.extend(lacking_operations(header, source, left_out));
     for (meter, workload, table) in source.each() {
-        let withheld = |points: Vec<Point>, reason: &str| Withheld {
-            workload: Some(workload.clone()),
-            meter: Some(meter),
-            points,
-            reason: reason.to_owned(),
-        };
         let row = row(workload, meter);
         let complete = table.largest_window().complete();
         let still = complete.spread();
@@ -88,8 +92,8 @@ pub(super) fn grounds(
                 table.blocks()
             );
             let reason = "it lacks more values than chance explains";
-            let warning = Warning::missing_values(text);
-            grounds.push((warning, Some(withheld(vec![point], reason))));
+            let withheld = withheld(workload, meter, vec![point], reason);
+            grounds.push((Warning::missing_values(text), Some(withheld)));
         }
     }
     grounds
@@ -287,12 +291,9 @@ pub(super) fn contradicted(patches: &[PatchEffects]) -> Vec<Ground> {
                     patch.index,
                     row(&effect.workload, effect.meter)
                 );
-                let withheld = Withheld {
-                    workload: Some(effect.workload.clone()),
-                    meter: Some(*timed),
-                    points: vec![Point::Step(patch.index)],
-                    reason: "its counts differ, and it was not timed".to_owned(),
-                };
+                let points = vec![Point::Step(patch.index)];
+                let reason = "its counts differ, and it was not timed";
+                let withheld = withheld(&effect.workload, *timed, points, reason);
                 grounds.push((Warning::contradicted(text), Some(withheld)));
             }
         }
@@ -413,12 +414,9 @@ fn lacking_operations(
             );
             let points = lacking.into_iter().flat_map(|(_, points)| points);
             let points: BTreeSet<Point> = points.collect();
-            let withheld = Withheld {
-                workload: Some(workload.to_owned()),
-                meter: Some(meter),
-                points: points.into_iter().collect(),
-                reason: "part of the work is missing in some blocks".to_owned(),
-            };
+            let points = points.into_iter().collect();
+            let reason = "part of the work is missing in some blocks";
+            let withheld = withheld(workload, meter, points, reason);
             grounds.push((Warning::missing_work(text), Some(withheld)));
         }
     }
@@ -555,12 +553,7 @@ fn changed_points(source: &ObservationSource, tables: &[Dependence]) -> Vec<Grou
     changed
         .chain(following)
         .map(|(warning, of, points)| {
-            let withheld = Withheld {
-                workload: Some(of.workload.clone()),
-                meter: Some(of.meter),
-                points,
-                reason: DRIFT.to_owned(),
-            };
+            let withheld = withheld(&of.workload, of.meter, points, DRIFT);
             (warning, of_one_machine.then_some(withheld))
         })
         .collect()

@@ -70,6 +70,7 @@ pub use servers::{Server, Servers};
 use servers::{distinct, identical, programs, vary_layouts, with_control};
 use site::Site;
 use spec::Spec;
+pub use stopping::still_needed;
 use unexecuted::ExecutionCheck;
 
 /// A request to measure.
@@ -309,11 +310,6 @@ pub fn needed(
     };
     let block = stopping::needed(block, stopping, &|_, point| point);
     (block.points, block.workloads)
-}
-
-/// Returns the part of a planned `block` that is measured in the state `stopping`; no workload if none of it is.
-pub fn still_needed(block: Block, stopping: &Stopping) -> Block {
-    stopping::still_needed(block, stopping, &|_, point| point)
 }
 
 /// Returns the seconds that a block's slices measure each workload.

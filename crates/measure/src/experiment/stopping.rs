@@ -159,7 +159,7 @@ fn needs_direct(number: u32, stopping: &Stopping) -> bool {
 }
 
 /// Returns the part of the planned `block` that is needed; no workload if none of it is. `measured` as in [`needed`].
-pub(super) fn still_needed(
+pub fn still_needed(
     block: Block,
     stopping: &Stopping,
     measured: &dyn Fn(&str, Point) -> Point,

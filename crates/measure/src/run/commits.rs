@@ -3,8 +3,8 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use super::request::BisectRequest;
-use super::revisions::{RevisionRange, Revisions};
+use super::request::{BisectRequest, RevisionRange};
+use super::revisions::Revisions;
 use perfquilt_build::BuildItem;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::bisect::{NextCommand, Revision};
@@ -60,7 +60,7 @@ impl Commit {
 impl<'a> CommitRevisions<'a> {
     /// Lists the commits between the releases called `old` and `new`, which come from one git repository; with
     /// `bare`, without the series.
-    pub fn new(ws: &'a Workspace, (old, new): (&str, &str), bare: bool) -> Result<Self> {
+    pub fn new(ws: &'a Workspace, [old, new]: [&str; 2], bare: bool) -> Result<Self> {
         let from = upstream::ensure(ws, Some(old))?;
         let to = upstream::ensure(ws, Some(new))?;
         let series = if bare {

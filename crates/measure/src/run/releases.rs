@@ -6,8 +6,7 @@ use sha2::{Digest, Sha256};
 
 use super::bisect::{no_values, results};
 use super::jobs::PointBuilder;
-use super::request::BisectRequest;
-use super::revisions::RevisionRange;
+use super::request::{BisectRequest, RevisionRange};
 use super::{Prepared, build_item, prepare};
 use crate::experiment::adaptive::AdaptiveSpec;
 use perfquilt_build::Built;
@@ -25,7 +24,7 @@ use perfquilt_store::Store;
 /// series, until the source of a loss is known.
 pub fn compare(
     ws: &Workspace,
-    (old, new): (&str, &str),
+    [old, new]: [&str; 2],
     which: Option<&str>,
     request: &BisectRequest,
 ) -> Result<LossTable> {
@@ -34,10 +33,10 @@ pub fn compare(
             "the old release and the new one are the same",
         ));
     }
-    let sides = [old, new].map(|version| ReleaseSide::new(ws, version, which));
-    let [old_side, new_side] = sides;
-    let sides = [old_side?, new_side?];
-    let releases = [0, 1].map(|side: usize| sides[side].prepared.release.name.clone());
+    let side = |version| ReleaseSide::new(ws, version, which);
+    let sides = [side(old)?, side(new)?];
+    let name = |side: &ReleaseSide| side.prepared.release.name.clone();
+    let releases = sides.each_ref().map(name);
     let question = request.question_of(&RevisionRange {
         release: releases[0].clone(),
         noun: "patch",

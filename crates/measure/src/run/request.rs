@@ -1,12 +1,22 @@
 //! The settings of a bisection.
 
-use super::revisions::RevisionRange;
 use perfquilt_config::Preset;
-use perfquilt_judge::bisect::{Decision, Question};
+use perfquilt_judge::bisect::{Decision, Question, Revision};
 use perfquilt_model::error::Result;
 
 /// The default preset.
 pub const DEFAULT_PRESET: &str = "quick";
+
+/// States in their order.
+#[derive(Debug)]
+pub struct RevisionRange {
+    /// The release they belong to.
+    pub release: String,
+    /// The noun for a change from one to the next: `patch` or `commit`.
+    pub noun: &'static str,
+    /// The states, with their trees where these are available without work.
+    pub states: Vec<Revision>,
+}
 
 /// The settings of a bisection.
 #[derive(Debug, Clone)]

@@ -1,6 +1,6 @@
 //! The sources of a bisection's states.
 
-use super::request::BisectRequest;
+use super::request::{BisectRequest, RevisionRange};
 use super::{Prepared, build_item};
 use perfquilt_build::BuildItem;
 use perfquilt_judge::bisect::{Direction, NextCommand, Revision};
@@ -28,17 +28,6 @@ pub trait Revisions {
 
     /// Returns the commands to suggest after these changes were found with the settings `request`.
     fn next(&self, from: usize, to: usize, request: &BisectRequest) -> Vec<NextCommand>;
-}
-
-/// States in their order.
-#[derive(Debug)]
-pub struct RevisionRange {
-    /// The release they belong to.
-    pub release: String,
-    /// The noun for a change from one to the next: `patch` or `commit`.
-    pub noun: &'static str,
-    /// The states, with their trees where these are available without work.
-    pub states: Vec<Revision>,
 }
 
 /// The points of a series from one to another.

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use super::bisect::{BisectRun, results};
 use super::checked_out::{TestedCommit, checked_out, commit, refuse_cut_range, work_tree};
-use super::request::BisectRequest;
-use super::revisions::{RevisionRange, Revisions};
+use super::request::{BisectRequest, RevisionRange};
+use super::revisions::Revisions;
 use perfquilt_build::BuildItem;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::bisect::{Conclusion, Decision, DecisionKind, NextCommand, Revision};
@@ -94,7 +94,7 @@ impl CommitsHere {
     /// Reads the commit `good`, the one that git tests and `bad` of the repository at `folder`, the second with the changes of
     /// tracked files that are not committed if it is checked out: a fix that every tried commit needs. Copies the files that
     /// git checks out for them into the object store of `ws`.
-    pub fn new(ws: &Workspace, folder: &Path, (good, bad): (&str, &str)) -> Result<Self> {
+    pub fn new(ws: &Workspace, folder: &Path, good: &str, bad: &str) -> Result<Self> {
         let git = Git::of_caller(folder);
         let source = ws.config.release(None)?;
         let store = Objects::open_or_create(&ws.object_store())?;

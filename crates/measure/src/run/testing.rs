@@ -1,7 +1,6 @@
 //! A request and a question for the tests of this folder.
 
-use super::request::BisectRequest;
-use super::revisions::RevisionRange;
+use super::request::{BisectRequest, RevisionRange};
 use perfquilt_config::Preset;
 use perfquilt_judge::bisect::{Question, Revision};
 use perfquilt_model::observation::Meter;
