@@ -158,7 +158,8 @@ fn needs_direct(number: u32, stopping: &Stopping) -> bool {
     !stopping.ended || number < direct_blocks(stopping.blocks.div_ceil(stopping.windows))
 }
 
-/// Returns the part of the planned `block` that is needed; no workload if none of it is. `measured` as in [`needed`].
+/// Returns the part of the planned `block` that is needed; no workload if none of it is. `measured` returns the point that a
+/// workload is measured on for another point.
 pub fn still_needed(
     block: Block,
     stopping: &Stopping,
