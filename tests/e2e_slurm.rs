@@ -5,7 +5,6 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::common::{Finished, TestEnvironment};
@@ -17,15 +16,10 @@ const BLOCKS: u32 = 24;
 /// A text that must not leave the coordinator's environment.
 const TOKEN: &str = "planted-0f7c2a91-token";
 
-/// Trials take turns: their daemons listen at the same ports.
-static TURN: Mutex<()> = Mutex::new(());
-
 /// A running cluster, and a workspace that uses it.
 struct Trial {
     environment: TestEnvironment,
     folder: PathBuf,
-    /// Dropped last, after the daemons have stopped.
-    _turn: MutexGuard<'static, ()>,
 }
 
 impl Drop for Trial {
@@ -36,7 +30,6 @@ impl Drop for Trial {
 
 impl Trial {
     fn start() -> Self {
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let environment = TestEnvironment::with_fixture("toy");
         environment.replace(
             "bench-config/perfquilt.toml",
@@ -59,7 +52,6 @@ impl Trial {
         let trial = Trial {
             environment,
             folder,
-            _turn: turn,
         };
         trial.script(&["start"]);
         trial
