@@ -380,7 +380,7 @@ fn steps_tell_git_what_is_wrong() {
     let swapped = step(&[&["--good", "v3", "--bad", "v1"][..], &fast].concat());
     assert_eq!(swapped.code, Some(128), "{}", swapped.stderr);
     assert!(
-        swapped.stderr.contains("in the other direction") && swapped.stderr.contains("swap"),
+        swapped.stderr.contains("[PQ1003]") && swapped.stderr.contains("swap"),
         "{}",
         swapped.stderr
     );

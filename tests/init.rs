@@ -112,11 +112,7 @@ fn a_workspace_is_never_overwritten() {
     let environment = TestEnvironment::with_fixture("toy");
     let refused = environment.run(&["init"]);
     assert_eq!(refused.code, Some(2));
-    assert!(
-        refused.stderr.contains("is already a workspace"),
-        "{}",
-        refused.stderr
-    );
+    assert!(refused.stderr.contains("[PQ0116]"), "{}", refused.stderr);
 }
 
 #[test]

@@ -808,7 +808,7 @@ fn the_suffix_of_the_file_chooses_the_format() {
 fn a_report_needs_a_workspace() {
     let (code, errors) = Place::new().failure(&["report"]);
     assert_eq!(code, 2);
-    assert!(errors.contains("no workspace here"), "{errors}");
+    assert!(errors.contains("[PQ0202]"), "{errors}");
 }
 
 #[test]
@@ -818,5 +818,5 @@ fn damaged_results_are_told() {
     std::fs::write(place.path(".perfquilt/results.db"), "x".repeat(9999)).unwrap();
     let (code, errors) = place.failure(&["report"]);
     assert_eq!(code, 2);
-    assert!(errors.contains("not a results database"), "{errors}");
+    assert!(errors.contains("[PQ0705]"), "{errors}");
 }

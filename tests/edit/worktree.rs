@@ -81,7 +81,7 @@ fn a_branch_that_was_removed_comes_back() {
     ] {
         remove();
         let (_, _, err) = space.shown(args);
-        assert!(err.contains("restored it at"), "{args:?}: {err}");
+        assert!(err.contains("[PQ0952]"), "{args:?}: {err}");
         assert_eq!(git(&space, &["rev-parse", "HEAD"]), words);
     }
     // Without the worktree, how the series left it is all that is known.

@@ -243,7 +243,6 @@ fn a_server_that_is_never_ready_times_out() {
     let setup = setup(world.base.path(), 0.2);
     let adapter = CommandAdapter { commands, setup };
     let error = world.start(&adapter).unwrap_err();
-    assert!(error.message().ends_with("was not ready within 0 s"));
     let timeout = error.exceeded_start_timeout();
     assert_eq!(timeout, Some(Duration::from_millis(200)));
     assert!(error.hint_text().unwrap().contains("start_seconds"));
@@ -270,7 +269,8 @@ fn a_ready_command_that_hangs_gets_no_more_time_than_the_start() {
     let adapter = CommandAdapter { commands, setup };
     let started = Instant::now();
     let error = world.start(&adapter).unwrap_err();
-    assert!(error.message().contains("was not ready within"), "{error}");
+    let timeout = error.exceeded_start_timeout();
+    assert_eq!(timeout, Some(Duration::from_millis(500)), "{error}");
     assert!(started.elapsed() < Duration::from_secs(5));
 }
 
