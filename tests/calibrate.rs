@@ -56,6 +56,14 @@ fn the_toy_server_against_itself() {
         page.contains("2 of 2 experiments of preset `quick`"),
         "{page}"
     );
+    // Each fault is planted 15 times into each of them.
+    let planted = both["planted"].as_array().unwrap();
+    assert!(
+        planted.len() > 5 && planted.iter().all(|fault| fault["experiments"] == 30),
+        "{both}"
+    );
+    assert_eq!(planted[0]["scenario"], "nothing");
+    assert_eq!(planted[0]["intervals"], 60);
     // The results of the workspace are left alone.
     assert_eq!(environment.run(&["report"]).code, Some(2));
     environment.wait_until_no_process_is_left();

@@ -12,7 +12,7 @@
 
 #![allow(clippy::print_stdout)]
 
-use perfquilt_simulate::random::Noise;
+use perfquilt_calibrate::random::Noise;
 
 const EXPERIMENTS: usize = 20_000;
 /// Standard errors between Student's critical value and the effect that is detected in 80 %.

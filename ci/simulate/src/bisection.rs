@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use serde::Serialize;
 
-use super::random::Noise;
 use super::simulation::{counted, parallel};
+use perfquilt_calibrate::random::Noise;
 use perfquilt_judge::bisect::{
     Action, BisectOutcome, Bisector, Conclusion, Culprit, DEFAULT_SIZE, Event, MeasuredBlock,
     Question, Revision,

@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::experiment::Experiment;
-use super::random::Noise;
 use super::sessions::Session;
 use super::simulation::parallel;
 use super::{is_above, is_below};
+use perfquilt_calibrate::random::Noise;
 use perfquilt_judge::attribution::{Attribution, Effect, EffectKind, SUITE, Verdict};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::Meter;

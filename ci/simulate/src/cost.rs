@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::random::Noise;
 use super::scenario::{EXPERIMENT, PATCHES, RESTART, header, points};
 use super::simulation::{counted, parallel};
 use perfquilt_calibrate::percent;
+use perfquilt_calibrate::random::Noise;
 use perfquilt_config::{DEFAULT_MIN_BLOCKS, Layouts};
 use perfquilt_judge::attribution::{Collector, Effect, EffectKind};
 use perfquilt_measure::experiment;

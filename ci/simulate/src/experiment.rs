@@ -5,9 +5,10 @@ use std::f64::consts::FRAC_1_SQRT_2;
 use serde::Deserialize;
 
 use super::machines::Fleet;
-use super::random::{Distribution, Noise};
 use super::scenario::{EXPERIMENT, header, points};
 use super::slices::{Slices, Stalls};
+use perfquilt_calibrate::Disturbance;
+use perfquilt_calibrate::random::{Distribution, Noise};
 use perfquilt_judge::attribution::{self, Attribution, Effect, SUITE};
 use perfquilt_model::error::Result;
 use perfquilt_model::observation::{Meter, Observation};
@@ -161,33 +162,6 @@ impl Default for Blocks {
     }
 }
 
-/// What happens to a server's starts.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct Disturbance {
-    /// The standard deviation of what a block adds to all servers alike.
-    drift: f64,
-    /// The standard deviation of what it adds to this block and all that follow.
-    walk: f64,
-    /// What each block costs more than the one before.
-    trend: f64,
-    /// The correlation of a value with that of the block before, or of the lanes' round before.
-    serial: f64,
-    /// The probability of a state that costs `size`; the mean over all starts stays 0.
-    share: f64,
-    /// The largest cost of such a state, where they are not alike.
-    up_to: f64,
-    /// What states cost that were seen, all equally probable.
-    seen: Vec<f64>,
-    /// The number of consecutive blocks that cost `size`, at a random place.
-    during: u32,
-    /// The number of first blocks that cost `size`.
-    first: u32,
-    /// Every so many blocks, one costs `size`; 0 for none.
-    period: u32,
-    size: f64,
-}
-
 /// The assignment of layouts to blocks.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -234,8 +208,7 @@ impl Blocks {
         let mut all = Vec::new();
         let mut walk = 0.0;
         for block in 0..self.blocks {
-            walk += self.every.walk * noise.normal();
-            let drift = walk + self.every.drift * noise.normal();
+            let drift = self.every.shift(&mut walk, noise);
             if let Some(of) = self.layouts {
                 of.next(block, &points, &pool, &mut layouts, noise);
             }
@@ -394,40 +367,6 @@ impl Counted {
             }
         }
         all
-    }
-}
-
-impl Disturbance {
-    /// Draws the first of the consecutive blocks.
-    fn begins(&self, blocks: u32, noise: &mut Noise) -> u32 {
-        let places = blocks - self.during.min(blocks) + 1;
-        u32::try_from(noise.below(places as usize)).unwrap_or(0)
-    }
-
-    /// Draws what a start costs in a block, as a log.
-    fn cost(&self, block: u32, begins: u32, noise: &mut Noise) -> f64 {
-        let is_hit = (begins..begins + self.during).contains(&block)
-            || block < self.first
-            || self.period > 0 && block.is_multiple_of(self.period);
-        let of_block = f64::from(block) * self.trend + if is_hit { self.size } else { 0.0 };
-        of_block + self.state(noise)
-    }
-
-    /// Draws what a start's state costs, as a log.
-    fn state(&self, noise: &mut Noise) -> f64 {
-        let mut log = if self.seen.is_empty() {
-            0.0
-        } else {
-            noise.one_of(&self.seen)
-        };
-        if self.share > 0.0 {
-            let more = (self.up_to - self.size).max(0.0);
-            log -= (self.share * (self.size + more / 2.0)).ln_1p();
-            if noise.chance(self.share) {
-                log += (self.size + more * noise.uniform()).ln_1p();
-            }
-        }
-        log
     }
 }
 

@@ -3,11 +3,11 @@
 use serde::Serialize;
 
 use super::checks::Check;
-use super::random::Noise;
 use super::scenario::Scenario;
 use super::sessions::ended;
 use super::simulation::parallel;
 use super::{COVERAGE, FALSE_POSITIVES};
+use perfquilt_calibrate::random::Noise;
 use perfquilt_config::DEFAULT_MIN_BLOCKS;
 use perfquilt_judge::attribution::{Effect, EffectKind, PatchEffects, Verdict};
 use perfquilt_model::error::{Error, Result};

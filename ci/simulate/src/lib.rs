@@ -5,7 +5,7 @@
 //! How often do intervals over twelve blocks of heavy-tailed noise contain the true effect, 0?
 //!
 //! ```
-//! use perfquilt_simulate::random::Noise;
+//! use perfquilt_calibrate::random::Noise;
 //! use perfquilt_judge::stats::Interval;
 //!
 //! let holds = |experiment: &usize| {
@@ -24,7 +24,6 @@ mod document;
 mod experiment;
 mod family;
 mod machines;
-pub mod random;
 mod scenario;
 mod sessions;
 mod simulation;

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use serde::Deserialize;
 
 use super::checks::{Hits, Question, hit};
-use super::random::Noise;
 use super::scenario::{EXPERIMENT, RESTART, header, points};
+use perfquilt_calibrate::random::Noise;
 use perfquilt_judge::attribution::{self, Attribution, EffectKind};
 use perfquilt_model::error::Result;
 use perfquilt_model::observation::{Meter, Observation};

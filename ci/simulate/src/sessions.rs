@@ -4,8 +4,8 @@ use serde::Deserialize;
 
 use super::checks::{Hits, hit, share_of};
 use super::experiment::{Blocks, Experiment, judged};
-use super::random::Noise;
 use super::scenario::{EXPERIMENT, header, points};
+use perfquilt_calibrate::random::Noise;
 use perfquilt_config::DEFAULT_MIN_BLOCKS;
 use perfquilt_judge::attribution::{
     self, Attribution, Collector, DifferenceVerdict, Effect, EffectKind, Stopping,

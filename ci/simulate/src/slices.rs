@@ -2,8 +2,8 @@
 
 use serde::Deserialize;
 
-use super::random::Noise;
 use super::scenario::{EXPERIMENT, points};
+use perfquilt_calibrate::random::Noise;
 use perfquilt_judge::stats;
 use perfquilt_model::observation::{Meter, Observation, Slices as PointSlices};
 use perfquilt_model::point::Point;

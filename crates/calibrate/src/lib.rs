@@ -1,6 +1,9 @@
 //! Measures the bare release repeatedly against copies of itself: every effect found is false.
 
+mod disturbance;
 mod page;
+mod planted;
+pub mod random;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -15,13 +18,16 @@ use perfquilt_judge::stats::{self, BlockTable, Interval, Units};
 use perfquilt_measure::experiment;
 use perfquilt_measure::run::{build_points, prepare};
 use perfquilt_model::error::{Error, Result};
-use perfquilt_model::observation::{ExperimentHeader, Meter, Observation};
+use perfquilt_model::observation::{ExperimentHeader, Meter, Observation, ObservationFile};
 use perfquilt_model::point::Point;
 use perfquilt_model::progress;
 use perfquilt_results::analyse;
 use perfquilt_store::Store;
+use planted::DRAWS;
 
+pub use disturbance::Disturbance;
 pub use page::Page;
+pub use planted::Planted;
 
 /// The results of the experiments on a real server.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -48,6 +54,8 @@ pub struct Calibration {
     /// The mean deviation of values from their blocks' means, and its standard error, as fractions, by position
     /// in the block's order.
     pub places: Vec<(f64, f64)>,
+    /// What the rules make of these experiments with faults planted into them, by fault.
+    pub planted: Vec<Planted>,
 }
 
 /// One experiment. Verdicts and intervals are those of the copies, in order, on the main meter.
@@ -195,6 +203,7 @@ pub fn calibrate(
         repeats: Vec::new(),
         exchangeable: 1.0,
         places: Vec::new(),
+        planted: Vec::new(),
     };
     let mut tables: Vec<Vec<Vec<f64>>> = Vec::new();
     let mut places: Vec<Vec<f64>> = Vec::new();
@@ -215,7 +224,11 @@ pub fn calibrate(
             return Err(error);
         }
         let file = analyse::stored(&store, outcome.id)?;
-        let attribution = analyse::attribution(&file, &|meter| ws.config.margin(meter))?;
+        let judge =
+            |file: &ObservationFile| analyse::attribution(file, &|meter| ws.config.margin(meter));
+        let attribution = judge(&file)?;
+        let meter = attribution.main_meter().unwrap_or(Meter::Time);
+        planted::plant(&mut real.planted, (repeat, &file), meter, &judge)?;
         let (header, observations) = (file.header, file.observations);
         real.machine = ["processor", "cores", "virtualisation"]
             .into_iter()
@@ -230,7 +243,6 @@ pub fn calibrate(
             .join(", ");
         real.harness = header.harness;
         real.repeats.push(judged(&attribution));
-        let meter = attribution.main_meter().unwrap_or(Meter::Time);
         tables.push(rows(&observations, meter, &mut places));
         let found = stats::exchangeability(&tables, PERMUTATIONS, 1);
         real.exchangeable = found.all;
@@ -386,7 +398,28 @@ impl Calibration {
                 .collect::<Vec<_>>()
                 .join(", "),
         );
+        self.add_planted(&mut page);
         page
+    }
+
+    /// Adds the table of planted faults.
+    fn add_planted(&self, page: &mut String) {
+        let _ = write!(
+            page,
+            "\nEach experiment again with planted faults, {DRAWS} times each, its blocks in random order; these share its values. No copy has an effect; \
+             the rates that the rules are known for are in docs/statistics.md:\n\n\
+             | planted | experiments with a false claim | intervals that include 0 |\n|:--|--:|--:|\n"
+        );
+        for found in &self.planted {
+            let share = |part: u32, all: u32| percent(f64::from(part) / f64::from(all.max(1)));
+            let _ = writeln!(
+                page,
+                "| {} | {} | {} |",
+                found.scenario,
+                share(found.false_claims, found.experiments),
+                share(found.held, found.intervals),
+            );
+        }
     }
 }
 
@@ -420,6 +453,7 @@ mod tests {
             repeats: (0..repeats).map(repeat).collect(),
             exchangeable: 0.5,
             places: Vec::new(),
+            planted: Vec::new(),
         }
     }
 
