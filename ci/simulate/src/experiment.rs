@@ -7,8 +7,8 @@ use serde::Deserialize;
 use super::machines::Fleet;
 use super::scenario::{EXPERIMENT, header, points};
 use super::slices::{Slices, Stalls};
-use perfquilt_calibrate::Disturbance;
 use perfquilt_calibrate::random::{Distribution, Noise};
+use perfquilt_calibrate::{Disturbance, following};
 use perfquilt_judge::attribution::{self, Attribution, Effect, SUITE};
 use perfquilt_model::error::Result;
 use perfquilt_model::observation::{Meter, Observation};
@@ -238,7 +238,7 @@ impl Blocks {
                         let error = &mut errors[place * count + at * self.meters.len() + number];
                         if block % lanes == 0 {
                             let fresh = noise.draw(self.noise);
-                            *error = serial * *error + (1.0 - serial * serial).sqrt() * fresh;
+                            *error = following(*error, serial, fresh);
                         }
                         let mut own =
                             common.sqrt() * *error + (1.0 - common).sqrt() * noise.normal();

@@ -32,6 +32,11 @@ pub struct Disturbance {
     pub size: f64,
 }
 
+/// Returns what follows `before` with the correlation `serial`, and varies as much as `fresh`, which is independent of it.
+pub fn following(before: f64, serial: f64, fresh: f64) -> f64 {
+    serial * before + (1.0 - serial * serial).sqrt() * fresh
+}
+
 impl Disturbance {
     /// Draws what a block adds to all servers alike, as a log; `walk` is the sum of what stays from block to block.
     pub fn shift(&self, walk: &mut f64, noise: &mut Noise) -> f64 {

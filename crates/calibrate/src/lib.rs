@@ -25,7 +25,7 @@ use perfquilt_results::analyse;
 use perfquilt_store::Store;
 use planted::DRAWS;
 
-pub use disturbance::Disturbance;
+pub use disturbance::{Disturbance, following};
 pub use page::Page;
 pub use planted::Planted;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::disturbance::Disturbance;
+use crate::disturbance::{Disturbance, following};
 use crate::random::Noise;
 use perfquilt_judge::attribution::Attribution;
 use perfquilt_model::error::{Error, Result};
@@ -55,8 +55,9 @@ pub(crate) fn plant(
         for draw in 0..DRAWS {
             let mut noise = Noise::of(u64::from(number), &scenario.name, draw);
             let planted = ObservationFile {
+                header: file.header.clone(),
+                supplement: file.supplement.clone(),
                 observations: scenario.planted(&file.observations, meter, &mut noise),
-                ..file.clone()
             };
             let judged = crate::judged(&judge(&planted)?);
             found.experiments += 1;
@@ -107,10 +108,9 @@ impl Scenario {
                         log += self.one.cost(number, begins, noise);
                     }
                     let fresh = o.value.ln() - mean;
-                    let error = match errors.get(point) {
-                        Some(before) => serial * before + (1.0 - serial * serial).sqrt() * fresh,
-                        None => fresh,
-                    };
+                    let error = errors
+                        .get(point)
+                        .map_or(fresh, |before| following(*before, serial, fresh));
                     errors.insert(*point, error);
                     let Some(place) = place.get(point) else {
                         continue;
