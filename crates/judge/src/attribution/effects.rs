@@ -541,7 +541,12 @@ impl Effects<'_> {
         let sample = self.sample(&tables, key, workload, weights, stopping_rule);
         let found = sample.compare(weights, of.pairing)?;
         let values = Units::values(sample.units, &found.by_block);
-        let slow = SlowVariation::of(&values).filter(|_| meter.is_timed());
+        // Each of several workloads must show no effect for a patch to have none.
+        let family = match workload {
+            SUITE => 1,
+            _ => self.workloads.get(&meter).map_or(1, BTreeSet::len),
+        };
+        let slow = SlowVariation::of(&values, family).filter(|_| meter.is_timed());
         let judged = |interval: Interval| match of.pairing {
             Pairing::WithinBlocks => {
                 let squares: f64 = weights.iter().map(|(_, weight)| weight * weight).sum();

@@ -47,7 +47,7 @@ enum ServerState {
 }
 
 /// A part of the range that is tested separately.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 struct Span {
     from: usize,
     to: usize,
@@ -56,6 +56,8 @@ struct Span {
     /// The number of a named change in the order of naming, from 1.
     named: Option<u32>,
     verdict: Option<SpanVerdict>,
+    /// Its effect when it had its verdict.
+    decided: Option<SpeedChange>,
     /// The reason why it is a range instead of a single change.
     range: Option<String>,
 }
@@ -119,10 +121,7 @@ impl Bisector {
             spans: vec![Span {
                 from: 0,
                 to: last,
-                since: None,
-                named: None,
-                verdict: None,
-                range: None,
+                ..Span::default()
             }],
             search: None,
             named: 0,
@@ -334,12 +333,12 @@ impl Bisector {
             return false;
         }
         let next = self.spans.remove(place + 1);
-        let span = &mut self.spans[place];
-        span.to = next.to;
-        span.since = Some(self.events);
-        span.verdict = None;
-        span.named = None;
-        span.range = None;
+        self.spans[place] = Span {
+            from: self.spans[place].from,
+            to: next.to,
+            since: Some(self.events),
+            ..Span::default()
+        };
         true
     }
 
@@ -370,6 +369,7 @@ impl Bisector {
             Judgement::Open => (SpanVerdict::Undecided, DecisionKind::Undecided(measured)),
         };
         self.spans[place].verdict = Some(verdict);
+        self.spans[place].decided = measured.effect;
         self.note(how);
     }
 
@@ -393,8 +393,8 @@ impl Bisector {
             to,
             since: now,
             named,
-            verdict: None,
             range,
+            ..Span::default()
         };
         let pieces = [
             span(old.from, from, None, None),
@@ -473,7 +473,12 @@ impl Bisector {
         let (mut culprits, mut rest, mut next) = (Vec::new(), Vec::new(), Vec::new());
         let mut undecided = false;
         for span in &self.spans {
-            let measured = self.measured(span.from, span.to, span.since);
+            let mut measured = self.measured(span.from, span.to, span.since);
+            // Intervals hold at all looks together, so also the narrowest of them.
+            measured.effect = measured.effect.map(|now| match span.decided {
+                Some(then) if then.width() < now.width() => then,
+                _ => now,
+            });
             let unchanged = span.verdict == Some(SpanVerdict::Unchanged);
             undecided |= span.verdict == Some(SpanVerdict::Undecided);
             if span.named.is_some() && !unchanged {

@@ -164,6 +164,19 @@ fn a_single_culprit_is_found_wherever_it_is_with_few_builds() {
 }
 
 #[test]
+fn what_was_confirmed_is_shown_with_the_interval_that_confirmed_it() {
+    for seed in 0..60 {
+        let mut world = World::new(17, &[(9, 0.6)]);
+        world.random = StdRng::seed_from_u64(seed);
+        let outcome = world.outcome(question(17));
+        assert_eq!(found(&outcome), [(8, 9)], "{seed}");
+        let effect = outcome.culprits[0].effect.unwrap();
+        let slowest = effect.high;
+        assert!(slowest.is_some_and(|high| high < 0.0), "{seed}: {effect:?}");
+    }
+}
+
+#[test]
 fn several_culprits_are_found() {
     let mut world = World::new(65, &[(3, 0.01), (31, 0.02), (60, 0.01)]);
     let outcome = world.outcome(question(65));

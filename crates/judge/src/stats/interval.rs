@@ -618,6 +618,11 @@ impl SpeedChange {
         blocks: 0,
     };
 
+    /// Returns the interval's width, as a fraction of speed; infinite if there is no finite interval.
+    pub(crate) fn width(&self) -> f64 {
+        self.high.unwrap_or(f64::INFINITY) - self.low.unwrap_or(f64::NEG_INFINITY)
+    }
+
     /// Converts the `interval` of a log ratio of costs (before/after) over `blocks`.
     pub(crate) fn of(interval: &Interval, blocks: usize) -> Self {
         let known = interval.half_width.is_finite();

@@ -13,7 +13,7 @@ use super::robust::deviations;
 const SLOWEST: usize = 2;
 /// One wave in so many is compared with the others, too: with them, weaker waves show.
 const SLOW_IN: usize = 6;
-/// The largest p-value at which slow waves count as larger than the others.
+/// The largest p-value at which slow waves count as larger than the others, in one family of contrasts.
 const SLOWER: f64 = 0.05;
 /// How many times the root mean square of the slowest two the mean's standard error is then. Where values follow the one
 /// before with correlation 0.9, it is 1.8 times with 24 of them, 1.5 times with 40.
@@ -32,7 +32,8 @@ pub(crate) struct SlowVariation {
 }
 
 impl SlowVariation {
-    /// Estimates the slow part of `values`; `None` if they look independent, or are too few.
+    /// Estimates the slow part of `values`, one of `family` contrasts whose p-values are adjusted by Bonferroni; `None` if they
+    /// look independent, or are too few.
     ///
     /// The coefficients of `n` independent normal values by the cosines of `j` half periods, `j < n`, are independent with the
     /// values' variance. If the values wander, those of small `j` are larger, and resemble that of the mean, `j = 0`. So the mean
@@ -42,7 +43,7 @@ impl SlowVariation {
     /// finds them, or the slowest sixth of all, to be larger than the others. It is too small if values remember a part of
     /// their whole time (U. K. Müller, *HAC corrections for strongly autocorrelated time series*, the same journal 32, 2014),
     /// so its root is doubled.
-    pub(crate) fn of(values: &[f64]) -> Option<Self> {
+    pub(crate) fn of(values: &[f64], family: usize) -> Option<Self> {
         let count = values.len();
         if count < FEWEST {
             return None;
@@ -64,7 +65,8 @@ impl SlowVariation {
             let (waves, rest) = (waves as f64, rest as f64);
             let (own, others) = (slow / waves, (all - slow) / rest);
             let chance = FisherSnedecor::new(waves, rest);
-            others > 0.0 && chance.is_ok_and(|chance| chance.sf(own / others) < SLOWER)
+            others > 0.0
+                && chance.is_ok_and(|chance| chance.sf(own / others) < SLOWER / family as f64)
         };
         let slowest = &squares[..SLOWEST];
         let is_slow = are_larger(slowest) || most > SLOWEST && are_larger(&squares);
@@ -132,7 +134,7 @@ mod tests {
             };
             let values: Vec<f64> = (0..n).map(value).collect();
             let plain = Interval::of(&values).unwrap();
-            let wide = SlowVariation::of(&values).map_or(plain, |of| of.widen(plain));
+            let wide = SlowVariation::of(&values, 1).map_or(plain, |of| of.widen(plain));
             let shown = !wide.contains_zero();
             called[0] += usize::from(!plain.contains_zero());
             called[1] += usize::from(shown);
@@ -172,7 +174,7 @@ mod tests {
     #[test]
     fn few_or_equal_values_are_not_slow() {
         for values in [&[][..], &[1.0], &[1.0, 2.0, 4.0], &[1.0; 12]] {
-            assert_eq!(SlowVariation::of(values), None);
+            assert_eq!(SlowVariation::of(values, 1), None);
             assert_eq!(run_that_differs(values), None);
         }
     }
