@@ -444,6 +444,42 @@ proptest! {
     }
 }
 
+/// What patch leaves to the names of moves, to files outside the tree and to GNU's grammar of dates.
+#[test]
+fn moves_outside_names_and_odd_dates_as_patch_and_git_read_them() {
+    let tree = Tree::from(
+        [("d/e/h", "h\n"), ("d/a name", "a\n"), ("f", "x\n")]
+            .map(|(name, text)| (name.to_owned(), (trees::FILE, text.to_owned()))),
+    );
+    let header = "diff --git a/d/e/h b/d/a name\nsimilarity index 100%\n";
+    let copy = format!("{header}copy from d/e/h\ncopy to d/a name\n");
+    let rename = format!("{header}rename from d/e/h\nrename to d/a name\n");
+    let to_link = "diff --git a/f b/f\ndeleted file mode 100644\nindex 587be6b..0000000\n--- a/f\n+++ /dev/null\n\
+        @@ -1 +0,0 @@\n-x\ndiff --git a/f b/f\nnew file mode 120000\nindex 0000000..2b02b55\n--- /dev/null\n+++ b/f\n\
+        @@ -0,0 +1 @@\n+to0\n\\ No newline at end of file\n\
+        diff --git a/f b/g\nsimilarity index 100%\ncopy from f\ncopy to g\n";
+    let outside = |name: &str| {
+        format!("*** /dev null\n--- {name}\t\n***************\n*** 0 ****\n--- 1,1 ----\n+ l\n")
+    };
+    let dated = |date: &str| {
+        format!("--- a/f\t2024-06-03 10:00:00.5 +0200\n+++ b/f\t{date}\n@@ -1 +0,0 @@\n-x\n")
+    };
+    for (patch, flags) in [
+        (copy.clone(), vec!["-p1"]),
+        (copy, vec!["-p1", "-R"]),
+        (rename.clone(), vec!["-p1"]),
+        (rename, vec!["-p1", "-R"]),
+        (to_link.to_owned(), vec!["-p1"]),
+        (outside("n/w"), vec!["-p0"]),
+        (outside("w"), vec!["-p0"]),
+        (dated("1970-01-01 00:\t0:00.0 +0000"), vec!["-p1"]),
+        (dated("1970-01-01 00:00\t00.0 +0000"), vec!["-p1"]),
+        (dated("1 Jan 1970 00:0 :00 -0000"), vec!["-p1"]),
+    ] {
+        compare(&tree, patch.as_bytes(), &flags, &Share::new()).unwrap();
+    }
+}
+
 /// Patch succeeds without a change where a file to be deleted is missing and the patch shows none of its lines.
 #[test]
 fn a_deletion_of_nothing_is_refused_as_stated() {

@@ -221,6 +221,7 @@ fn check_names(diff: &mut FileDiff) -> Result<()> {
         let Some(text) = name else { continue };
         if path::escapes_tree(text) && inside && !moved {
             *name = None;
+            diff.named_outside = true;
         } else {
             path::check(text)?;
         }

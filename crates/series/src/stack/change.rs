@@ -117,6 +117,13 @@ fn one_file(
         Some(new) if moved => new.clone(),
         _ => source.clone(),
     };
+    if diff.named_by_move && diff.hunks.is_empty() && pending.stays(&target)? {
+        return Err(Error::file_state(format!(
+            "{} cannot be moved or copied: {} exists already",
+            shown(&source),
+            shown(&target)
+        )));
+    }
     let mut before = if there { pending.file(&source)? } else { None };
     // A second diff of the same file starts another patch; the queued changes are written first.
     if diff.git
@@ -128,19 +135,24 @@ fn one_file(
         before = pending.file(&source)?;
         pending.mark_queued(&target);
     }
-    if let Some(before) = &before {
-        let is_link = before.mode == MODE_LINK;
-        let wants_link = [diff.old_mode, diff.new_mode].contains(&Some(MODE_LINK));
-        // Git writes no mode for a file that is moved as it is.
-        let moves_only = moved && diff.hunks.is_empty() && diff.binary.is_none();
-        if is_link != wants_link && (wants_link || !moves_only) {
-            return Err(Error::file_state(format!(
-                "{} is {}, but the patch changes {}",
-                shown(&source),
-                kind_of(before.mode),
-                kind_of(if wants_link { MODE_LINK } else { MODE_FILE })
-            )));
-        }
+    let wants_link = [diff.old_mode, diff.new_mode].contains(&Some(MODE_LINK));
+    let is_other = |file: &FileState| (file.mode == MODE_LINK) != wants_link;
+    // Git writes no mode for a file that is moved as it is, which is that before the patch. GNU patch refuses to move links.
+    let moves_only = moved && diff.hunks.is_empty() && diff.binary.is_none();
+    if moves_only && before.as_ref().is_some_and(is_other) {
+        let none = || Error::hunk(format!("there is no {} before the patch", shown(&source)));
+        before = Some(pending.unpatched(&source)?.ok_or_else(none)?);
+    }
+    if let Some(before) = &before
+        && is_other(before)
+        && (wants_link || !moves_only)
+    {
+        return Err(Error::file_state(format!(
+            "{} is {}, but the patch changes {}",
+            shown(&source),
+            kind_of(before.mode),
+            kind_of(if wants_link { MODE_LINK } else { MODE_FILE })
+        )));
     }
     let after = content_after(diff, before.as_ref(), &target, fuzz, fit, patch)?;
     let sets_mode = diff.new_mode.is_some() && diff.old_mode != diff.new_mode;
@@ -196,7 +208,9 @@ fn source(pending: &mut PendingFiles<'_, '_>, diff: &FileDiff) -> Result<(Vec<u8
         return Err(Error::patch_syntax("a rename or copy without both names"));
     }
     let mut candidates: Vec<&Vec<u8>> = [&diff.old, &diff.new].into_iter().flatten().collect();
-    if diff.reversed {
+    if diff.named_by_move && diff.hunks.is_empty() {
+        candidates.truncate(1);
+    } else if diff.reversed {
         candidates.reverse();
     }
     if candidates.is_empty() {
@@ -212,6 +226,11 @@ fn source(pending: &mut PendingFiles<'_, '_>, diff: &FileDiff) -> Result<(Vec<u8
             fewest.push((missing_folders(pending, name)?, *name));
         }
         let least = fewest.iter().map(|(count, _)| *count).min();
+        if diff.named_outside && least > Some(0) {
+            return Err(Error::file_state(
+                "the diff creates a file in a new folder, and has another name that leads out of the tree",
+            ));
+        }
         let names: Vec<&Vec<u8>> = fewest
             .iter()
             .filter(|(count, _)| Some(*count) == least)

@@ -58,16 +58,29 @@ impl<'f, 't> PendingFiles<'f, 't> {
     /// Returns the file at `path`, even if it will be deleted.
     pub fn file(&mut self, path: &[u8]) -> Result<Option<FileState>> {
         match self.look(path)? {
-            PathState::File { mode } => {
-                if let Some((_, file)) = self.written.get(path) {
-                    return Ok(Some(file.clone()));
-                }
-                let content = self.tree.content(path)?;
-                Ok(Some(FileState { mode, content }))
-            }
+            PathState::File { .. } => match self.written.get(path) {
+                Some((_, file)) => Ok(Some(file.clone())),
+                None => self.unpatched(path),
+            },
             PathState::Nothing | PathState::Submodule | PathState::Blocked(_) => Ok(None),
             PathState::Folder => Err(Error::file_state(format!("{} is a folder", shown(path)))),
         }
+    }
+
+    /// Returns the file at `path` before the patch; `None` if there is none.
+    pub fn unpatched(&mut self, path: &[u8]) -> Result<Option<FileState>> {
+        Ok(match self.tree.at(path)? {
+            PathState::File { mode } => {
+                let content = self.tree.content(path)?;
+                Some(FileState { mode, content })
+            }
+            _ => None,
+        })
+    }
+
+    /// Returns whether a folder or file that no diff of the patch deletes or renames is at `path`.
+    pub fn stays(&mut self, path: &[u8]) -> Result<bool> {
+        Ok(!self.leaving.contains(path) && self.exists(path)?)
     }
 
     /// Returns whether a folder, or a file that will not be deleted, is at `path`.

@@ -1,5 +1,9 @@
 //! Parser for file names and dates in diff headers, compatible with GNU patch.
 
+use jiff::civil::date;
+use jiff::tz::TimeZone;
+use parse_datetime::{ParsedDateTime, parse_datetime_at_date};
+
 use super::super::path;
 
 /// The date after a name.
@@ -185,107 +189,18 @@ fn unquote(text: &[u8]) -> Option<(Vec<u8>, usize)> {
     }
 }
 
-/// Returns whether a date is 1970-01-01 00:00 in any time zone, which `diff -N` writes for a missing file. It supports
-/// the formats `1970-01-01 00:00:00.000 +0000`, `Thu Jan  1 00:00:00 1970` and `1 Jan 1970 00:00:00 -0000`.
+/// Returns whether a date is 1970-01-01 00:00 in any time zone, which `diff -N` writes for a missing file.
 fn is_epoch(text: &[u8]) -> bool {
-    let Ok(text) = std::str::from_utf8(text) else {
+    // Only relative dates, such as `yesterday`, depend on it.
+    let today = date(2000, 1, 1).to_zoned(TimeZone::UTC);
+    let parse = |text: &str| parse_datetime_at_date(today.ok()?, text.trim()).ok();
+    let Some(ParsedDateTime::InRange(found)) = std::str::from_utf8(text).ok().and_then(parse)
+    else {
         return false;
     };
-    let text = signs_joined(text);
-    let (mut date, mut time, mut offset) = (None, None, 0);
-    let (mut month, mut day, mut year) = (None, None, None);
-    let words = text
-        .split([' ', '\t', '\r', 'T'])
-        .filter(|word| !word.is_empty());
-    for word in words {
-        let word = word.trim_end_matches(',');
-        let number = word.parse::<i16>().ok();
-        let named = ["jan", "dec"]
-            .iter()
-            .position(|name| word.to_ascii_lowercase().starts_with(name));
-        if let Some(zone) = word.strip_prefix(['+', '-']) {
-            let zone = zone.replace(':', "");
-            let Some(hhmm) = zone.parse::<i64>().ok().filter(|_| zone.len() <= 4) else {
-                return false;
-            };
-            let seconds = (hhmm / 100) * 3600 + (hhmm % 100) * 60;
-            offset = if word.starts_with('-') {
-                -seconds
-            } else {
-                seconds
-            };
-        } else if word.contains(':') {
-            time = time_of_day(word.trim_end_matches('Z'));
-        } else if word.contains('-') {
-            date = calendar_date(word);
-        } else if let Some(which) = named {
-            month = Some(if which == 0 { 1_i8 } else { 12 });
-        } else if let Some(number) = number {
-            if number > 31 {
-                year = Some(number);
-            } else {
-                day = i8::try_from(number).ok();
-            }
-        }
-    }
-    if let (None, Some(month), Some(day), Some(year)) = (date, month, day, year) {
-        date = jiff::civil::Date::new(year, month, day).ok();
-    }
-    let (Some(date), Some(time)) = (date, time) else {
-        return false;
-    };
-    let days = i64::from(
-        date.since(jiff::civil::date(1970, 1, 1))
-            .map_or(i32::MAX, |s| s.get_days()),
-    );
-    let of_day =
-        i64::from(time.hour()) * 3600 + i64::from(time.minute()) * 60 + i64::from(time.second());
-    let utc = days.saturating_mul(86_400) + of_day - offset;
     // A date without an offset is in local time, which may differ from UTC by up to a day.
+    let utc = found.timestamp().as_second();
     utc > -25 * 3600 && utc < 26 * 3600
-}
-
-/// Removes blanks between a sign and its digits, which GNU's date parser reads as one number.
-fn signs_joined(text: &str) -> String {
-    let mut joined = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(sign) = rest.find(['-', '+']) {
-        let (before, after) = rest.split_at(sign + 1);
-        joined.push_str(before);
-        let digits = after.trim_start_matches([' ', '\t']);
-        rest = if digits.starts_with(|c: char| c.is_ascii_digit()) {
-            digits
-        } else {
-            after
-        };
-    }
-    joined + rest
-}
-
-/// Parses `1970-01-01`, also with fewer digits; two-digit years are 1969 to 2068.
-fn calendar_date(word: &str) -> Option<jiff::civil::Date> {
-    let mut parts = word.split('-');
-    let year = parts.next()?;
-    let (month, day) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
-    let century = match year.parse::<i16>().ok()? {
-        ..=68 if year.len() <= 2 => 2000,
-        _ if year.len() <= 2 => 1900,
-        _ => 0,
-    };
-    let date = jiff::civil::Date::new(year.parse::<i16>().ok()? + century, month, day);
-    date.ok().filter(|_| parts.next().is_none())
-}
-
-/// Parses `00:00:00.000`, also with fewer digits or without seconds.
-fn time_of_day(word: &str) -> Option<jiff::civil::Time> {
-    let mut parts = word.split(':');
-    let (hour, minute) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
-    let second = match parts.next() {
-        None => 0,
-        Some(second) => second.split(['.', ',']).next()?.parse().ok()?,
-    };
-    let time = jiff::civil::Time::new(hour, minute, second, 0);
-    time.ok().filter(|_| parts.next().is_none())
 }
 
 #[cfg(test)]
@@ -323,6 +238,7 @@ mod tests {
             "1969-12-31 19:00:00.000000000 -0500",
             "1970-01-01T00:00:00Z",
             "1970-\t1-01 00:00:00.0 +0000",
+            "1970-01-01 00 :\t0: 00.0 +0000",
             "70-1-1 0:00 - 0500",
         ] {
             assert!(name(&format!("a/x\t{epoch}")).1, "{epoch}");
@@ -331,6 +247,7 @@ mod tests {
             "Thu Jan  1 01:00:00 1971",
             "(working copy)",
             "1970-01-03 00:00:00 +0000",
+            "1970-01-01 00:00\t00.0 +0000",
             "1970-01-01 00:00:00 +80000000456789000",
         ] {
             assert!(!name(&format!("a/x\t{other}")).1, "{other}");
