@@ -148,14 +148,18 @@ fn dressed(patch: &[u8], dress: Dress) -> Vec<u8> {
 
 /// GNU patch as quilt runs it, without fuzz. It cannot read names with blanks from the headers of git, so it sees none.
 fn patch(dir: &Path, tree: &Tree, bytes: &[u8], options: &[&str]) -> (Meaning, String) {
-    const NAME: [&str; 2] = ["long name", "long_name"];
+    let is_of_git = bytes.windows(10).any(|part| part == b"diff --git");
+    let name = [
+        "long name",
+        if is_of_git { "long_name" } else { "long name" },
+    ];
     let work = dir.join("patch");
     let renamed = tree
         .iter()
-        .map(|(path, file)| (path.replace(NAME[0], NAME[1]), file.clone()));
+        .map(|(path, file)| (path.replace(name[0], name[1]), file.clone()));
     trees::write(&work, &renamed.collect());
     let file = dir.join("without-blanks.patch");
-    let text = std::str::from_utf8(bytes).map(|text| text.replace(NAME[0], NAME[1]));
+    let text = std::str::from_utf8(bytes).map(|text| text.replace(name[0], name[1]));
     std::fs::write(&file, text.map_or(bytes.to_vec(), String::into_bytes)).unwrap();
     let file = file.to_string_lossy();
     let mut args = vec![
@@ -173,7 +177,7 @@ fn patch(dir: &Path, tree: &Tree, bytes: &[u8], options: &[&str]) -> (Meaning, S
     let said = format!("{}{}", output.stdout_text(), output.stderr_text());
     let mut meaning = trees::meaning(output.success(), &work);
     for (path, ..) in meaning.iter_mut().flatten() {
-        *path = path.replace(NAME[1], NAME[0]);
+        *path = path.replace(name[1], name[0]);
     }
     (meaning, said)
 }
@@ -448,12 +452,12 @@ proptest! {
 #[test]
 fn moves_outside_names_and_odd_dates_as_patch_and_git_read_them() {
     let tree = Tree::from(
-        [("d/e/h", "h\n"), ("d/a name", "a\n"), ("f", "x\n")]
+        [("d/e/h", "h\n"), ("d/a_name", "a\n"), ("f", "x\n")]
             .map(|(name, text)| (name.to_owned(), (trees::FILE, text.to_owned()))),
     );
-    let header = "diff --git a/d/e/h b/d/a name\nsimilarity index 100%\n";
-    let copy = format!("{header}copy from d/e/h\ncopy to d/a name\n");
-    let rename = format!("{header}rename from d/e/h\nrename to d/a name\n");
+    let header = "diff --git a/d/e/h b/d/a_name\nsimilarity index 100%\n";
+    let copy = format!("{header}copy from d/e/h\ncopy to d/a_name\n");
+    let rename = format!("{header}rename from d/e/h\nrename to d/a_name\n");
     let to_link = "diff --git a/f b/f\ndeleted file mode 100644\nindex 587be6b..0000000\n--- a/f\n+++ /dev/null\n\
         @@ -1 +0,0 @@\n-x\ndiff --git a/f b/f\nnew file mode 120000\nindex 0000000..2b02b55\n--- /dev/null\n+++ b/f\n\
         @@ -0,0 +1 @@\n+to0\n\\ No newline at end of file\n\

@@ -208,7 +208,7 @@ impl Patch {
     }
 }
 
-/// Drops names that lead out of the tree if another name remains, as GNU patch does, and rejects every other name that
+/// Sets names aside that lead out of the tree if another name remains, as GNU patch does, and rejects every other name that
 /// is not a valid file path.
 fn check_names(diff: &mut FileDiff) -> Result<()> {
     if diff.old.is_some() || diff.new.is_some() {
@@ -220,8 +220,7 @@ fn check_names(diff: &mut FileDiff) -> Result<()> {
     for name in [&mut diff.old, &mut diff.new, &mut diff.index] {
         let Some(text) = name else { continue };
         if path::escapes_tree(text) && inside && !moved {
-            *name = None;
-            diff.named_outside = true;
+            diff.outside = name.take();
         } else {
             path::check(text)?;
         }

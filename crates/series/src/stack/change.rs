@@ -9,7 +9,7 @@ use super::pending::{PendingFiles, through_link};
 use super::place::{HunkPlaces, HunkPosition, Placer};
 use super::tree::{FileState, FileStates, WorkingTree};
 use crate::series::diff::Binary;
-use crate::series::path::{folders, shown};
+use crate::series::path::{escapes_tree, folders, shown};
 use crate::series::{FileDiff, Patch, Presence};
 use crate::upstream::objects::{MODE_FILE, MODE_LINK, hash, kind_of};
 use perfquilt_model::error::{Error, Kind, Result};
@@ -117,13 +117,6 @@ fn one_file(
         Some(new) if moved => new.clone(),
         _ => source.clone(),
     };
-    if diff.named_by_move && diff.hunks.is_empty() && pending.stays(&target)? {
-        return Err(Error::file_state(format!(
-            "{} cannot be moved or copied: {} exists already",
-            shown(&source),
-            shown(&target)
-        )));
-    }
     let mut before = if there { pending.file(&source)? } else { None };
     // A second diff of the same file starts another patch; the queued changes are written first.
     if diff.git
@@ -207,36 +200,39 @@ fn source(pending: &mut PendingFiles<'_, '_>, diff: &FileDiff) -> Result<(Vec<u8
     if moved && (diff.old.is_none() || diff.new.is_none()) {
         return Err(Error::patch_syntax("a rename or copy without both names"));
     }
-    let mut candidates: Vec<&Vec<u8>> = [&diff.old, &diff.new].into_iter().flatten().collect();
-    if diff.named_by_move && diff.hunks.is_empty() {
-        candidates.truncate(1);
-    } else if diff.reversed {
-        candidates.reverse();
+    let names = [&diff.old, &diff.new].map(|name| name.as_ref().or(diff.outside.as_ref()));
+    let mut named: Vec<&Vec<u8>> = names.into_iter().flatten().collect();
+    if diff.reversed {
+        named.reverse();
     }
-    if candidates.is_empty() {
+    if named.is_empty() {
         // GNU patch uses the name on the `Index:` line only when there is no other.
-        candidates.extend(&diff.index);
+        named.extend(&diff.index);
     }
+    let inside = |name: &&Vec<u8>| !escapes_tree(name);
+    let candidates: Vec<&Vec<u8>> = named.iter().copied().filter(inside).collect();
+    let mut names: Vec<String> = named.iter().map(|name| shown(name)).collect();
+    names.dedup();
+    let names = names.join(" or ");
     if let Some(found) = existing(pending, &candidates)? {
         return Ok((found, true));
     }
     if diff.before != Presence::Present {
         let mut fewest = Vec::new();
-        for name in &candidates {
-            fewest.push((missing_folders(pending, name)?, *name));
+        for name in named {
+            // What is outside counts as there.
+            let missing = if inside(&name) {
+                missing_folders(pending, name)?
+            } else {
+                0
+            };
+            fewest.push((missing, name));
         }
         let least = fewest.iter().map(|(count, _)| *count).min();
-        if diff.named_outside && least > Some(0) {
-            return Err(Error::file_state(
-                "the diff creates a file in a new folder, and has another name that leads out of the tree",
-            ));
-        }
-        let names: Vec<&Vec<u8>> = fewest
-            .iter()
-            .filter(|(count, _)| Some(*count) == least)
-            .map(|(_, name)| *name)
-            .collect();
-        let name = best(&names).ok_or_else(|| Error::patch_syntax("no file is named"))?;
+        let least = fewest.iter().filter(|(count, _)| Some(*count) == least);
+        let least: Vec<&Vec<u8>> = least.map(|(_, name)| *name).collect();
+        let none = || Error::patch_syntax(format!("{names}: GNU patch takes none of these names"));
+        let name = best(&least).filter(inside).ok_or_else(none)?;
         return Ok((name.clone(), false));
     }
     // GNU patch fails here; git continues if an earlier diff of this patch creates the file.
@@ -251,12 +247,13 @@ fn source(pending: &mut PendingFiles<'_, '_>, diff: &FileDiff) -> Result<(Vec<u8
             return Err(through_link(name, what));
         }
     }
-    let mut names: Vec<String> = candidates.iter().map(|name| shown(name)).collect();
-    names.dedup();
-    let names = names.join(" or ");
     // GNU patch finds nothing to delete, and succeeds.
     let what = if diff.after == Presence::Absent && diff.hunks.is_empty() {
         format!("the patch deletes {names}, which does not exist")
+    } else if let Some(name) = candidates.first()
+        && pending.exists(name)?
+    {
+        format!("GNU patch takes neither of {names}, which both exist")
     } else {
         format!("there is no file {names} to patch")
     };
@@ -264,6 +261,7 @@ fn source(pending: &mut PendingFiles<'_, '_>, diff: &FileDiff) -> Result<(Vec<u8
     Err(Error::hunk(what).hint(hint))
 }
 
+/// Returns the name that GNU patch prefers of those of `candidates` that exist.
 fn existing(
     pending: &mut PendingFiles<'_, '_>,
     candidates: &[&Vec<u8>],
@@ -277,16 +275,19 @@ fn existing(
     Ok(best(&existing).cloned())
 }
 
-/// Returns the name that POSIX prefers: fewest components, shortest last component, shortest name, first.
+/// Returns the first name with the fewest components and the least length, as GNU patch finds it: a longer name than one before
+/// it with more components hides that, and is not taken either.
 fn best<'a>(names: &[&'a Vec<u8>]) -> Option<&'a Vec<u8>> {
-    names
-        .iter()
-        .min_by_key(|name| {
-            let components = name.iter().filter(|&&b| b == b'/').count();
-            let last = name.rsplit(|&b| b == b'/').next().map_or(0, <[u8]>::len);
-            (components, last, name.len())
-        })
-        .copied()
+    let components = |name: &[u8]| name.iter().filter(|&&byte| byte == b'/').count();
+    let (mut fewest, mut shortest) = (usize::MAX, usize::MAX);
+    for name in names.iter() {
+        if components(name) <= fewest {
+            fewest = components(name);
+            shortest = shortest.min(name.len());
+        }
+    }
+    let is_best = |name: &&&Vec<u8>| (components(name), name.len()) == (fewest, shortest);
+    names.iter().find(is_best).copied()
 }
 
 fn missing_folders(pending: &mut PendingFiles<'_, '_>, name: &[u8]) -> Result<usize> {

@@ -78,11 +78,6 @@ impl<'f, 't> PendingFiles<'f, 't> {
         })
     }
 
-    /// Returns whether a folder or file that no diff of the patch deletes or renames is at `path`.
-    pub fn stays(&mut self, path: &[u8]) -> Result<bool> {
-        Ok(!self.leaving.contains(path) && self.exists(path)?)
-    }
-
     /// Returns whether a folder, or a file that will not be deleted, is at `path`.
     pub fn exists(&mut self, path: &[u8]) -> Result<bool> {
         Ok(match self.look(path)? {

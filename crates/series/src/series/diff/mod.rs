@@ -65,10 +65,8 @@ pub struct FileDiff {
     pub rename: bool,
     /// Whether the diff copies the old file.
     pub copy: bool,
-    /// Whether only the lines of the rename or copy have its names, which GNU patch does not read.
-    pub named_by_move: bool,
-    /// Whether it has another name that leads out of the tree, which GNU patch ignores.
-    pub named_outside: bool,
+    /// Another name that leads out of the tree, which GNU patch does not take.
+    pub outside: Option<Vec<u8>>,
     /// Existence of the file before the change.
     pub before: Presence,
     /// Existence of the file after the change.

@@ -694,16 +694,16 @@ fn git_line(
         diff.before = Presence::Absent;
     } else if let Some(rest) = line.strip_prefix(b"rename from ") {
         head.renames.0 = true;
-        set_moved(diff, |diff| &mut diff.old, moved_name(rest, strip));
+        set_moved(&mut diff.old, moved_name(rest, strip));
     } else if let Some(rest) = line.strip_prefix(b"rename to ") {
         head.renames.1 = true;
-        set_moved(diff, |diff| &mut diff.new, moved_name(rest, strip));
+        set_moved(&mut diff.new, moved_name(rest, strip));
     } else if let Some(rest) = line.strip_prefix(b"copy from ") {
         head.copies.0 = true;
-        set_moved(diff, |diff| &mut diff.old, moved_name(rest, strip));
+        set_moved(&mut diff.old, moved_name(rest, strip));
     } else if let Some(rest) = line.strip_prefix(b"copy to ") {
         head.copies.1 = true;
-        set_moved(diff, |diff| &mut diff.new, moved_name(rest, strip));
+        set_moved(&mut diff.new, moved_name(rest, strip));
     } else if let Some(rest) = line.strip_prefix(b"index ") {
         return index_line(head, rest, number);
     } else {
@@ -717,15 +717,9 @@ fn git_line(
 
 /// Sets the name of a rename or copy. The name on the line `diff --git` comes first, unless it lacks the blanks at the
 /// end, which cannot be told from those between the names there.
-fn set_moved(
-    diff: &mut FileDiff,
-    name: impl Fn(&mut FileDiff) -> &mut Option<Vec<u8>>,
-    moved: Option<Vec<u8>>,
-) {
-    let is_only_name = name(diff).is_none();
-    diff.named_by_move |= is_only_name;
-    if is_only_name || moved.as_ref().is_some_and(|moved| moved.ends_with(b" ")) {
-        *name(diff) = moved;
+fn set_moved(name: &mut Option<Vec<u8>>, moved: Option<Vec<u8>>) {
+    if name.is_none() || moved.as_ref().is_some_and(|moved| moved.ends_with(b" ")) {
+        *name = moved;
     }
 }
 
