@@ -189,13 +189,17 @@ fn unquote(text: &[u8]) -> Option<(Vec<u8>, usize)> {
     }
 }
 
+/// The longest date in bytes: the parser's depth grows with the text's.
+const LONGEST_DATE: usize = 128;
+
 /// Returns whether a date is 1970-01-01 00:00 in any time zone, which `diff -N` writes for a missing file.
 fn is_epoch(text: &[u8]) -> bool {
     // Only relative dates, such as `yesterday`, depend on it.
     let today = date(2000, 1, 1).to_zoned(TimeZone::UTC);
     let parse = |text: &str| parse_datetime_at_date(today.ok()?, text.trim()).ok();
-    let Some(ParsedDateTime::InRange(found)) = std::str::from_utf8(text).ok().and_then(parse)
-    else {
+    let text = std::str::from_utf8(text).ok();
+    let text = text.filter(|text| text.len() <= LONGEST_DATE);
+    let Some(ParsedDateTime::InRange(found)) = text.and_then(parse) else {
         return false;
     };
     // A date without an offset is in local time, which may differ from UTC by up to a day.
@@ -252,6 +256,7 @@ mod tests {
         ] {
             assert!(!name(&format!("a/x\t{other}")).1, "{other}");
         }
+        assert!(!name(&format!("a/x\t{}", "(".repeat(1_000_000))).1);
     }
 
     #[test]
