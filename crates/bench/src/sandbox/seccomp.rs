@@ -15,6 +15,14 @@ use super::domain;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_system::process::restrict_children;
 
+/// Numbers of calls that `libc` does not have for every target.
+const FCHMODAT2: i64 = 452;
+const KEXEC_FILE_LOAD: i64 = if cfg!(target_arch = "x86_64") {
+    320
+} else {
+    294
+};
+
 /// Calls that fail with EPERM whatever their arguments.
 const FORBIDDEN: &[i64] = &[
     // Mounts and other namespaces.
@@ -49,7 +57,7 @@ const FORBIDDEN: &[i64] = &[
     libc::SYS_finit_module,
     libc::SYS_delete_module,
     libc::SYS_kexec_load,
-    libc::SYS_kexec_file_load,
+    KEXEC_FILE_LOAD,
     libc::SYS_reboot,
     libc::SYS_syslog,
     libc::SYS_acct,
@@ -107,7 +115,7 @@ const MODES: &[(i64, u8)] = &[
     (libc::SYS_mknod, 1),
     (libc::SYS_fchmod, 1),
     (libc::SYS_fchmodat, 2),
-    (libc::SYS_fchmodat2, 2),
+    (FCHMODAT2, 2),
     (libc::SYS_mknodat, 2),
 ];
 /// Calls that set the mode of a file if they make one, each with the numbers of its flags and of its mode.
