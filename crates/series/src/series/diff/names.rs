@@ -52,7 +52,7 @@ pub(super) fn fetch_name(text: &[u8], strip: usize, dated: bool) -> HeaderName {
     let date = match rest {
         b"" => HeaderDate::None,
         rest if is_epoch(rest) => HeaderDate::Epoch,
-        rest if rest.trim_ascii().is_empty() => HeaderDate::None,
+        // To GNU patch, nothing but blanks is the time at which it runs.
         _ => HeaderDate::Other,
     };
     HeaderName {
