@@ -52,7 +52,8 @@ impl Sample {
             None if values.len() < 2 => f64::INFINITY,
             None => (squares / (n - 1.0) / n).sqrt(),
         };
-        let correlation = UnitCorrelation::of_values(values);
+        // Equal values, as those of one server at two states, show none.
+        let correlation = UnitCorrelation::of_values(values).filter(|_| squares > 0.0);
         let factor = correlation.map_or(1.0, |of| of.variance_factor(values.len()));
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let independent = if factor > 1.0 {
@@ -212,6 +213,8 @@ mod tests {
         assert!(effect.low.unwrap() < effect.estimate && effect.high.unwrap() < 0.0);
         let one = Sample::of(&[0.01], None).unwrap().effect(0.01);
         assert_eq!((one.low, one.high), (None, None));
+        let same = Sample::of(&[0.0; 5], None).unwrap().effect(0.05);
+        assert!(same.high.is_some_and(|high| high < 1e-6), "{same:?}");
     }
 
     /// The shares of sessions that call a change where there is none, and the mean number of blocks until a decision.
