@@ -211,9 +211,6 @@ fn source(pending: &mut PendingFiles<'_, '_>, diff: &FileDiff) -> Result<(Vec<u8
     }
     let inside = |name: &&Vec<u8>| !escapes_tree(name);
     let candidates: Vec<&Vec<u8>> = named.iter().copied().filter(inside).collect();
-    let mut names: Vec<String> = named.iter().map(|name| shown(name)).collect();
-    names.dedup();
-    let names = names.join(" or ");
     if let Some(found) = existing(pending, &candidates)? {
         return Ok((found, true));
     }
@@ -231,7 +228,7 @@ fn source(pending: &mut PendingFiles<'_, '_>, diff: &FileDiff) -> Result<(Vec<u8
         let least = fewest.iter().map(|(count, _)| *count).min();
         let least = fewest.iter().filter(|(count, _)| Some(*count) == least);
         let least: Vec<&Vec<u8>> = least.map(|(_, name)| *name).collect();
-        let none = || Error::patch_syntax(format!("{names}: GNU patch takes none of these names"));
+        let none = || Error::patch_syntax("no file is named that GNU patch takes");
         let name = best(&least).filter(inside).ok_or_else(none)?;
         return Ok((name.clone(), false));
     }
@@ -247,6 +244,9 @@ fn source(pending: &mut PendingFiles<'_, '_>, diff: &FileDiff) -> Result<(Vec<u8
             return Err(through_link(name, what));
         }
     }
+    let mut names: Vec<String> = candidates.iter().map(|name| shown(name)).collect();
+    names.dedup();
+    let names = names.join(" or ");
     // GNU patch finds nothing to delete, and succeeds.
     let what = if diff.after == Presence::Absent && diff.hunks.is_empty() {
         format!("the patch deletes {names}, which does not exist")

@@ -58,9 +58,9 @@ impl<'f, 't> PendingFiles<'f, 't> {
     /// Returns the file at `path`, even if it will be deleted.
     pub fn file(&mut self, path: &[u8]) -> Result<Option<FileState>> {
         match self.look(path)? {
-            PathState::File { .. } => match self.written.get(path) {
+            PathState::File { mode } => match self.written.get(path) {
                 Some((_, file)) => Ok(Some(file.clone())),
-                None => self.unpatched(path),
+                None => self.of_tree(path, mode),
             },
             PathState::Nothing | PathState::Submodule | PathState::Blocked(_) => Ok(None),
             PathState::Folder => Err(Error::file_state(format!("{} is a folder", shown(path)))),
@@ -69,13 +69,15 @@ impl<'f, 't> PendingFiles<'f, 't> {
 
     /// Returns the file at `path` before the patch; `None` if there is none.
     pub fn unpatched(&mut self, path: &[u8]) -> Result<Option<FileState>> {
-        Ok(match self.tree.at(path)? {
-            PathState::File { mode } => {
-                let content = self.tree.content(path)?;
-                Some(FileState { mode, content })
-            }
-            _ => None,
-        })
+        match self.tree.at(path)? {
+            PathState::File { mode } => self.of_tree(path, mode),
+            _ => Ok(None),
+        }
+    }
+
+    fn of_tree(&mut self, path: &[u8], mode: u32) -> Result<Option<FileState>> {
+        let content = self.tree.content(path)?;
+        Ok(Some(FileState { mode, content }))
     }
 
     /// Returns whether a folder, or a file that will not be deleted, is at `path`.
