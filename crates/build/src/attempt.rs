@@ -1,5 +1,6 @@
 //! Result of one attempt to build a point, whatever the build system.
 
+use super::BuildSeconds;
 use super::opened::{self, Opened};
 use super::profile_warnings::ProfileWarnings;
 use super::run::ProgramRun;
@@ -9,9 +10,7 @@ use super::run::ProgramRun;
 pub(super) struct BuildAttempt {
     /// The program that failed, if one did.
     pub failed: Option<ProgramRun>,
-    pub configure: f64,
-    pub compile: f64,
-    pub link: f64,
+    pub seconds: BuildSeconds,
     /// Units compiled.
     pub units: u64,
     /// Compiler warnings about the profile in use.
@@ -23,9 +22,9 @@ pub(super) struct BuildAttempt {
 impl BuildAttempt {
     /// Adds the costs of an earlier attempt at the same build.
     pub(super) fn add(&mut self, earlier: BuildAttempt) {
-        self.configure += earlier.configure;
-        self.compile += earlier.compile;
-        self.link += earlier.link;
+        self.seconds.configure += earlier.seconds.configure;
+        self.seconds.compile += earlier.seconds.compile;
+        self.seconds.link += earlier.seconds.link;
         self.units += earlier.units;
         self.profile_warnings += earlier.profile_warnings;
         self.opened = opened::both(self.opened.take(), earlier.opened);

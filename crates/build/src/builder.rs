@@ -19,13 +19,13 @@ use super::key::{self, file_name};
 use super::newcomers::Newcomers;
 use super::ninja::followed;
 use super::opened::{self, is_hidden, is_source};
-use super::profile::{self, CachedProfile, InstrumentedBuilder, ProfileProvider, Training};
+use super::profile::{self, CachedProfile, ProfileProvider, Training};
 use super::relink::RelinkInputs;
 use super::run::Log;
 use super::shared_libraries;
 use super::toolchain::Toolchain;
 use super::work::{Work, remove};
-use super::{BuildItem, BuildSeconds, Built, Changes, SourceTree};
+use super::{BuildItem, Built, Changes, SourceTree};
 use perfquilt_config::packages::{self, Detection};
 use perfquilt_config::workspace::{StoredAnswers, Workspace};
 use perfquilt_config::{BuildSystem, CONFIG_FILE, Profile, Recipe, TestSuite, expand, expand_word};
@@ -293,25 +293,16 @@ impl Builder {
         }
         let opened = attempt.opened.as_ref();
         let opened = opened.map(|opened| &opened.all() | &collected.copied_from(&work.src()));
-        let tools = attempt.configure + attempt.compile + attempt.link;
-        let seconds = BuildSeconds {
-            configure: attempt.configure,
-            compile: attempt.compile,
-            link: attempt.link,
-            overhead: (started.elapsed().as_secs_f64() - tools).max(0.0),
-        };
+        let mut seconds = attempt.seconds;
+        seconds.overhead = (started.elapsed().as_secs_f64() - seconds.total()).max(0.0);
         let record = BuildRecord {
-            format: 0,
             label: item.label.clone(),
             release: item.release.clone(),
             tree: item.tree.clone(),
             recipe: self.recipe_name.clone(),
             toolchain: self.tools.lines.clone(),
-            identity: String::new(),
             seconds,
             compiled_units: attempt.units,
-            files: BTreeMap::new(),
-            digest: String::new(),
             opened,
             profile: self.profile.as_ref().map(|profile| ProfileUse {
                 digest: profile.digest.clone(),
@@ -319,6 +310,7 @@ impl Builder {
                 changed: attempt.profile_warnings.changed,
                 without: attempt.profile_warnings.without,
             }),
+            ..BuildRecord::default()
         };
         let replaces = self.answers.is_fresh();
         let built = self.cache.publish(&key, collected, record, replaces)?;
@@ -715,16 +707,6 @@ pub(crate) struct WorkTree<'w> {
     pub(crate) values: BTreeMap<String, String>,
     /// The recipe's environment variables.
     pub(crate) env: Vec<(String, String)>,
-}
-
-impl InstrumentedBuilder for Builder {
-    fn key(&self, tree: &str) -> String {
-        Builder::key(self, tree)
-    }
-
-    fn build(&self, item: &BuildItem, source: &dyn SourceTree) -> Result<Built> {
-        Builder::build(self, item, source)
-    }
 }
 
 /// Returns `215 units in 34 s (configure 0.0, compile 30.1, link 3.2, own 0.4)`; without the units if the build

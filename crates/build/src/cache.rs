@@ -18,7 +18,7 @@ use perfquilt_system::digest::{check, sealed};
 const FORMAT: u32 = 1;
 
 /// Content of [`BUILD_RECORD`]: how a result was built.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct BuildRecord {
     pub format: u32,
     pub label: String,
@@ -149,17 +149,11 @@ impl Cache {
                 .hint("correct `install` or `targets` of the recipe"));
             }
             for from in sources {
-                match from.file_name() {
-                    Some(name) if has_stars(outside_path) => {
-                        copy(
-                            &from,
-                            &to.join(name),
-                            &mut Vec::new(),
-                            &mut collected.sources,
-                        )?;
-                    }
-                    _ => copy(&from, &to, &mut Vec::new(), &mut collected.sources)?,
-                }
+                let to = match from.file_name() {
+                    Some(name) if has_stars(outside_path) => &to.join(name),
+                    _ => &to,
+                };
+                copy(&from, to, &mut Vec::new(), &mut collected.sources)?;
             }
         }
         collected.files = list(&collected.dir)?;
@@ -195,8 +189,7 @@ impl Cache {
             ..record
         };
         let path = collected.dir.join(BUILD_RECORD);
-        let text = serde_json::to_vec_pretty(&record)
-            .map_err(|error| Error::internal(format!("cannot describe a build: {error}")))?;
+        let text = serde_json::to_vec_pretty(&record).map_err(Error::json)?;
         std::fs::write(&path, sealed(&text)).map_err(|e| Error::io("write", &path, &e))?;
         let dir = self.dir.join(key);
         // Recipes and releases of other names can share the key, and another process may be measuring the entry.

@@ -108,7 +108,7 @@ impl Cmake {
         let ran = ran?;
         let configured = ran.is_some();
         if let Some(ran) = ran {
-            attempt.configure = ran.elapsed.as_secs_f64();
+            attempt.seconds.configure = ran.elapsed.as_secs_f64();
             if !ran.success {
                 attempt.failed = Some(ran);
                 attempt.opened = opened(configuring, Some(BTreeSet::new()));
@@ -132,9 +132,10 @@ impl Cmake {
         let wall = program.elapsed.as_secs_f64();
         // The log's times are rounded to milliseconds and may add up to more than the wall-clock time.
         let configure = times.configure.min(wall);
-        attempt.configure += configure;
-        attempt.link = times.link.min(wall - configure);
-        attempt.compile = wall - configure - attempt.link;
+        let link = times.link.min(wall - configure);
+        attempt.seconds.configure += configure;
+        attempt.seconds.link = link;
+        attempt.seconds.compile = wall - configure - link;
         attempt.units = times.units;
         attempt.profile_warnings = ProfileWarnings::count(&program.output);
         if !program.success {
@@ -159,7 +160,7 @@ impl Cmake {
         }
         write_atomically(&work.dir().join(LAUNCH), LAUNCH_SCRIPT)?;
         step.update(0, None, "configuring");
-        let mut command = Command::new("cmake")
+        let command = Command::new("cmake")
             .arg("-S")
             .arg(work.src())
             .arg("-B")
@@ -167,10 +168,8 @@ impl Cmake {
             .args(["-G", "Ninja"])
             .args(&self.args)
             .directory(work.dir())
-            .holding(work.lock_file());
-        for (name, value) in &self.env {
-            command = command.env(name, value);
-        }
+            .holding(work.lock_file())
+            .envs(self.env.iter().cloned());
         let ran = run::run(&command, log, &mut |line| {
             if let Some(rest) = line.strip_prefix("-- ") {
                 step.update(0, None, &format!("configuring: {rest}"));

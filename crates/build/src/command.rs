@@ -38,9 +38,9 @@ impl Commands {
             for (words, is_build) in configure.chain(build) {
                 let ran = self.run(words, work, log, step)?;
                 let seconds = if is_build {
-                    &mut attempt.compile
+                    &mut attempt.seconds.compile
                 } else {
-                    &mut attempt.configure
+                    &mut attempt.seconds.configure
                 };
                 *seconds += ran.elapsed.as_secs_f64();
                 attempt.profile_warnings += ProfileWarnings::count(&ran.output);
@@ -66,12 +66,10 @@ impl Commands {
         log: &mut Log,
         step: &dyn Step,
     ) -> Result<ProgramRun> {
-        let mut command = Command::from_words(words)?
+        let command = Command::from_words(words)?
             .directory(&work.src())
-            .holding(work.lock_file());
-        for (name, value) in &self.env {
-            command = command.env(name, value);
-        }
+            .holding(work.lock_file())
+            .envs(self.env.iter().cloned());
         let ran = run::run(&command, log, &mut |line| {
             step.update(0, None, line.trim());
             Line::Output

@@ -119,7 +119,7 @@ pub(super) fn find(output: &[String], src: &Path, build: &Path) -> Fault {
             .and_then(|line| line.as_str().parse().ok()),
         ..fault(cause, index, message)
     };
-    let first = |regex: &Regex| output.iter().position(|line| regex.is_match(line));
+
     // Source lines quoted by a compiler may mention these errors without one having occurred.
     let happened = |regex: &Regex| {
         let mut lines = output.iter().enumerate();
@@ -153,13 +153,10 @@ pub(super) fn find(output: &[String], src: &Path, build: &Path) -> Fault {
             return placed(Cause::Compile, index, relative(&found["message"]), &found);
         }
     }
-    if let Some(index) = first(&patterns.undefined) {
-        return link_fault(
-            output,
-            index,
-            &relative,
-            fault(Cause::Link, index, String::new()),
-        );
+    let is_undefined = |line: &String| patterns.undefined.is_match(line);
+    if let Some(index) = output.iter().position(is_undefined) {
+        let fault = fault(Cause::Link, index, String::new());
+        return link_fault(&output[index..], &relative, fault);
     }
     for (cause, regex) in [
         (Cause::Link, &patterns.link),
@@ -188,19 +185,14 @@ pub(super) fn find(output: &[String], src: &Path, build: &Path) -> Fault {
     }
     let failed = output.iter().position(|line| line.starts_with("FAILED: "));
     let from = failed.map_or(output.len().saturating_sub(SHOWN), |index| index + 1);
+    let message = match failed {
+        Some(index) => format!("{} failed", output[index]["FAILED: ".len()..].trim()),
+        None => "the build failed".to_owned(),
+    };
+    let shown = output[from..].iter().take(SHOWN);
     Fault {
-        cause: Cause::Other,
-        file: None,
-        line: None,
-        message: match failed {
-            Some(index) => format!("{} failed", output[index]["FAILED: ".len()..].trim()),
-            None => "the build failed".to_owned(),
-        },
-        excerpt: output[from..]
-            .iter()
-            .take(SHOWN)
-            .map(|line| relative(line))
-            .collect(),
+        excerpt: shown.map(|line| relative(line)).collect(),
+        ..fault(Cause::Other, from, message)
     }
 }
 
@@ -214,18 +206,13 @@ fn is_source(output: &[String], index: usize) -> bool {
 
 /// Completes the fault of an undefined or duplicate symbol: its position is on the same line (`ld`) or on one of
 /// the next lines (`>>> referenced by`, lld and mold).
-fn link_fault(
-    output: &[String],
-    index: usize,
-    relative: &dyn Fn(&str) -> String,
-    fault: Fault,
-) -> Fault {
-    let line = &output[index];
+fn link_fault(output: &[String], relative: &dyn Fn(&str) -> String, fault: Fault) -> Fault {
+    let line = &output[0];
     let message = PATTERNS
         .undefined
         .find(line)
         .map_or(line.as_str(), |found| found.as_str());
-    let near = output[index..].iter().take(4);
+    let near = output.iter().take(4);
     let place = near
         .flat_map(|line| line.split([' ', '(', ')']))
         .find_map(|word| {

@@ -54,25 +54,19 @@ pub(super) fn update(build: &Path, configured: bool) -> Result<HashSet<PathBuf>>
 
 /// Returns the first `#include`, `#define` and `#undef` lines of a unit; none if the file is missing.
 fn head(path: &Path) -> Vec<String> {
-    let Ok(file) = File::open(path) else {
-        return Vec::new();
+    let is_directive = |line: &String| {
+        let word = line.strip_prefix('#').map(str::trim_start);
+        let mut names = ["include", "define", "undef"].into_iter();
+        word.is_some_and(|word| names.any(|name| word.starts_with(name)))
     };
-    let mut reader = BufReader::new(file);
-    let mut found = Vec::new();
-    let mut line = Vec::new();
-    while found.len() < LINES && reader.read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
-        let text = String::from_utf8_lossy(&line);
-        let directive = text.trim_start().strip_prefix('#').map(str::trim_start);
-        if directive.is_some_and(|word| {
-            ["include", "define", "undef"]
-                .iter()
-                .any(|name| word.starts_with(name))
-        }) {
-            found.push(text.trim().to_owned());
-        }
-        line.clear();
-    }
-    found
+    let reader = File::open(path).map(BufReader::new);
+    let lines = reader.into_iter().flat_map(|reader| reader.split(b'\n'));
+    lines
+        .map_while(Result::ok)
+        .map(|line| String::from_utf8_lossy(&line).trim().to_owned())
+        .filter(is_directive)
+        .take(LINES)
+        .collect()
 }
 
 #[cfg(test)]

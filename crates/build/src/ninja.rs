@@ -32,15 +32,12 @@ pub(super) struct NinjaRun {
 
 impl Ninja<'_> {
     fn command(&self) -> Command {
-        let mut command = Command::new("ninja")
+        Command::new("ninja")
             .directory(self.build)
             .env("NINJA_STATUS", format!("{MARK}%f %t "))
             .args(["-j".to_owned(), self.jobs.to_string()])
-            .holding(self.lock);
-        for (name, value) in self.env {
-            command = command.env(name, value);
-        }
-        command
+            .holding(self.lock)
+            .envs(self.env.iter().cloned())
     }
 
     /// Builds the targets. A failed build is not an error here, as in [`run::run`].

@@ -38,19 +38,14 @@ pub(super) fn padded_copy(from: &Path, to: &Path, plan: &FilePlan, seed: u64) ->
         .iter()
         .map(|object| object.sections.iter().map(|s| s.draw(seed)).collect())
         .collect();
-    let growth = |object: &ObjectPlan, drawn: &[(u64, u64)]| {
+    let growth = |(object, drawn): (&ObjectPlan, &Vec<(u64, u64)>)| {
         if plan.can_grow {
             object.growth(drawn.iter().map(|(size, _)| *size))
         } else {
             0
         }
     };
-    let growths: Vec<u64> = plan
-        .objects
-        .iter()
-        .zip(&drawn)
-        .map(|(object, drawn)| growth(object, drawn))
-        .collect();
+    let growths: Vec<u64> = plan.objects.iter().zip(&drawn).map(growth).collect();
     let mut target = BufWriter::with_capacity(1 << 16, file);
     let (mut position, mut bytes) = (0, Vec::new());
     for (index, (object, drawn)) in plan.objects.iter().zip(&drawn).enumerate() {

@@ -160,10 +160,7 @@ impl Relink {
             std::fs::copy(from, to)?;
             edit(name, to)
         })?;
-        let words: Vec<String> = (self.record.words.iter())
-            .map(|word| word.replace("{output}", &output.display().to_string()))
-            .collect();
-        self.run(&words, copy.path(), output)
+        self.run(copy.path(), output)
     }
 
     /// Returns the names of the inputs, in the order of the link as far as the command has it.
@@ -190,23 +187,20 @@ impl Relink {
     /// Links the executable in the layout drawn from `seed` to `output`, an absolute path. The same seed
     /// gives the same bytes.
     pub fn link(&self, seed: u64, output: &Path) -> Result<()> {
-        let fill = |word: &String| word.replace("{output}", &output.display().to_string());
-        let words: Vec<String> = self.record.words.iter().map(fill).collect();
         let padded = match self.layouts {
             Layouts::Off => None,
             Layouts::Padded => Some(self.padded(seed, output)?),
         };
         let dir = padded.as_ref().map_or(&*self.dir, tempfile::TempDir::path);
-        self.run(&words, dir, output)
+        self.run(dir, output)
     }
 
     /// Runs a link that writes `output` in the folder `dir`.
-    fn run(&self, words: &[String], dir: &Path, output: &Path) -> Result<()> {
-        let mut command = Command::from_words(words)?.directory(dir);
-        for (name, value) in &self.record.env {
-            command = command.env(name, value);
-        }
-        let done = command.run_ok(Kind::Bench);
+    fn run(&self, dir: &Path, output: &Path) -> Result<()> {
+        let fill = |word: &String| word.replace("{output}", &output.display().to_string());
+        let words: Vec<String> = self.record.words.iter().map(fill).collect();
+        let command = Command::from_words(&words)?.directory(dir);
+        let done = command.envs(&self.record.env).run_ok(Kind::Bench);
         let error = match done {
             Ok(_) if output.is_file() => return Ok(()),
             Ok(_) => Error::relink("the linker wrote nothing"),
@@ -455,8 +449,7 @@ impl RelinkInputs {
                 .get_or_insert_with(|| NOTHING_MOVABLE.to_owned());
         }
         let path = dir.join(RELINK_RECORD);
-        let text = serde_json::to_vec_pretty(&record)
-            .map_err(|error| Error::internal(format!("cannot describe a link: {error}")))?;
+        let text = serde_json::to_vec_pretty(&record).map_err(Error::json)?;
         std::fs::write(&path, text).map_err(|e| Error::io("write", &path, &e))
     }
 }

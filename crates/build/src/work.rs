@@ -114,8 +114,7 @@ impl Work {
 
     /// Stores what [`Work::opened`] returns.
     pub(super) fn set_opened(&self, opened: &Opened) -> Result<()> {
-        let text = serde_json::to_string(opened)
-            .map_err(|error| Error::internal(format!("cannot describe opened files: {error}")))?;
+        let text = serde_json::to_string(opened).map_err(Error::json)?;
         write_atomically(&self.dir.join(OPENED), &text)
     }
 

@@ -55,19 +55,15 @@ pub type RunTransactions<'a> = dyn FnMut(&Running, u64) -> Result<u64> + 'a;
 /// This machine's source of counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counter {
+    meters: Vec<Meter>,
     backend: Backend,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Backend {
-    Perf {
-        sources: Vec<&'static perf::EventSource>,
-        meters: Vec<Meter>,
-    },
-    Callgrind {
-        version: String,
-        meters: Vec<Meter>,
-    },
+    Perf(Vec<&'static perf::EventSource>),
+    /// With its version.
+    Callgrind(String),
 }
 
 impl Counter {
@@ -84,7 +80,8 @@ impl Counter {
         let sources = perf::supported()?;
         let meters = sources.iter().map(|source| source.meter).collect();
         Ok((!sources.is_empty()).then_some(Counter {
-            backend: Backend::Perf { sources, meters },
+            meters,
+            backend: Backend::Perf(sources),
         }))
     }
 
@@ -103,17 +100,15 @@ impl Counter {
         }
         let output = Command::new("valgrind").arg("--version").run()?;
         Ok(Counter {
-            backend: Backend::Callgrind {
-                version: output.stdout_text().trim().to_owned(),
-                meters: vec![Meter::Instructions, Meter::L1iMisses],
-            },
+            meters: vec![Meter::Instructions, Meter::L1iMisses],
+            backend: Backend::Callgrind(output.stdout_text().trim().to_owned()),
         })
     }
 
     /// Describes the source for the record of an experiment: counts of different sources are not comparable.
     pub fn describe(&self) -> String {
         match &self.backend {
-            Backend::Perf { sources, .. } => {
+            Backend::Perf(sources) => {
                 let events: Vec<&str> = sources
                     .iter()
                     .flat_map(|source| source.events)
@@ -125,7 +120,7 @@ impl Counter {
                 )
             }
             // Simulated only where misses are wanted, which changes no other count.
-            Backend::Callgrind { version, .. } => format!(
+            Backend::Callgrind(version) => format!(
                 "callgrind ({version}): clients' threads, simulated caches of 32 KiB (8-way)"
             ),
         }
@@ -135,39 +130,37 @@ impl Counter {
     /// events that do not fit; callgrind takes twice as long with caches.
     #[must_use]
     pub fn only(mut self, wanted: &[Meter]) -> Self {
-        if let Backend::Perf { sources, .. } = &mut self.backend {
+        if let Backend::Perf(sources) = &mut self.backend {
             sources.retain(|source| wanted.contains(&source.meter));
         }
-        let (Backend::Perf { meters, .. } | Backend::Callgrind { meters, .. }) = &mut self.backend;
-        meters.retain(|meter| wanted.contains(meter));
+        self.meters.retain(|meter| wanted.contains(meter));
         self
     }
 
     /// Returns the meters it reads.
     pub fn meters(&self) -> &[Meter] {
-        let (Backend::Perf { meters, .. } | Backend::Callgrind { meters, .. }) = &self.backend;
-        meters
+        &self.meters
     }
 
     /// Returns the meters it reads, each with its events; callgrind has none.
     pub fn events(&self) -> Vec<(Meter, String)> {
         match &self.backend {
-            Backend::Perf { sources, .. } => sources
+            Backend::Perf(sources) => sources
                 .iter()
                 .map(|source| (source.meter, source.events.join(" / ")))
                 .collect(),
-            Backend::Callgrind { .. } => Vec::new(),
+            Backend::Callgrind(_) => Vec::new(),
         }
     }
 
     /// Returns the instrumentation for counting a server started in `dir`.
     pub fn instrumentation(&self, dir: &Path) -> Instrumentation {
         match &self.backend {
-            Backend::Perf { .. } => Instrumentation::Plain,
-            Backend::Callgrind { meters, .. } => Instrumentation::Callgrind {
+            Backend::Perf(_) => Instrumentation::Plain,
+            Backend::Callgrind(_) => Instrumentation::Callgrind {
                 out: dir.join("callgrind.out"),
                 addresses: false,
-                caches: meters.contains(&Meter::L1iMisses),
+                caches: self.meters.contains(&Meter::L1iMisses),
             },
         }
     }
@@ -176,8 +169,8 @@ impl Counter {
     pub fn count(&self, mut work: CountedWork<'_>) -> Result<CountResult> {
         work.warm_up()?;
         match &self.backend {
-            Backend::Perf { sources, .. } => work.count_with_perf(sources),
-            Backend::Callgrind { .. } => work.count_with_callgrind(),
+            Backend::Perf(sources) => work.count_with_perf(sources),
+            Backend::Callgrind(_) => work.count_with_callgrind(),
         }
     }
 }
@@ -312,10 +305,8 @@ mod tests {
     #[test]
     fn caches_are_simulated_only_where_misses_are_wanted() {
         let counter = Counter {
-            backend: Backend::Callgrind {
-                version: String::new(),
-                meters: vec![Meter::Instructions, Meter::L1iMisses],
-            },
+            meters: vec![Meter::Instructions, Meter::L1iMisses],
+            backend: Backend::Callgrind(String::new()),
         };
         let simulates = |wanted: &[Meter]| {
             let all = counter.describe();

@@ -298,14 +298,9 @@ impl Running {
             .stdout(Sink::File(log.clone()))
             .stderr(Sink::File(log.clone()))
             // The path of a start is unique.
-            .mark(launch.dir.to_string_lossy());
-        for (name, value) in plan
-            .env
-            .iter()
-            .chain(launch.env.iter().map(|(n, v)| (n, v)))
-        {
-            command = command.env(name, value);
-        }
+            .mark(launch.dir.to_string_lossy())
+            .envs(&plan.env)
+            .envs(launch.env.iter().cloned());
         let mut exceptions = Exceptions::default();
         if let Instrumentation::Callgrind { .. } = launch.instrumentation {
             command = command.without_env(NAMES_OF_PIPES);

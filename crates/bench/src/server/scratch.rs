@@ -121,22 +121,17 @@ impl Scratch {
             .hint("set XDG_CACHE_HOME to a folder on a disk"));
         }
         let free = free_bytes(ws.cache());
-        if durable && need.saturating_add(RESERVE) > free {
-            return Err(Error::server_space(format!(
-                "the files of {servers} servers need {} MiB, but {} has {} MiB to spare",
-                need >> 20,
-                ws.cache().display(),
-                free.saturating_sub(RESERVE) >> 20,
-            ))
-            .hint("free some space, or measure fewer points at once"));
-        }
         if need.saturating_add(RESERVE) > free {
             let mib = |bytes: u64| bytes >> 20;
+            let in_memory = if durable {
+                String::new()
+            } else {
+                let room = free_bytes(ram).min(memory.saturating_sub(RESERVE));
+                format!("{RAM_DISK} has {} MiB and ", mib(room))
+            };
             return Err(Error::server_space(format!(
-                "the files of {servers} servers need {} MiB, but {RAM_DISK} has {} MiB and {} has \
-                 {} MiB to spare",
+                "the files of {servers} servers need {} MiB, but {in_memory}{} has {} MiB to spare",
                 mib(need),
-                mib(free_bytes(ram).min(memory.saturating_sub(RESERVE))),
                 ws.cache().display(),
                 mib(free.saturating_sub(RESERVE)),
             ))

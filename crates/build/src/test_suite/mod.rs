@@ -277,10 +277,8 @@ impl<'a> SuiteRunner<'a> {
         };
         let mut command = Command::from_words(words)?
             .directory(&directory)
-            .holding(tree.lock);
-        for (name, value) in &tree.env {
-            command = command.env(name, value);
-        }
+            .holding(tree.lock)
+            .envs(tree.env.iter().cloned());
         for (name, value) in &self.suite.env {
             command = command.env(name, expand_word(value, &tree.values)?);
         }
@@ -305,8 +303,7 @@ impl<'a> SuiteRunner<'a> {
     }
 
     fn keep(&self, tree: &str, record: &TestRecord) -> Result<()> {
-        let text = serde_json::to_vec(record)
-            .map_err(|error| Error::internal(format!("cannot write results of tests: {error}")))?;
+        let text = serde_json::to_vec(record).map_err(Error::json)?;
         let folder = self.folder(tree);
         files::write_file(&folder.join(RECORD), &text)?;
         self.builder.answers.add(&folder.to_string_lossy());

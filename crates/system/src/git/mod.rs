@@ -62,17 +62,13 @@ fn isolated_settings(file: &Path) -> [(&'static str, OsString); 4] {
 /// the user does.
 pub fn with_user_config(git: Command) -> Command {
     // SIGTERM lets it remove its lock files, and `status` needs no locks. It runs no code of a series, and writes the store.
-    let mut git = git
-        .network()
+    let inherited = INHERITED_VARIABLES.into_iter();
+    git.network()
         .unrestricted()
         .death_signal(DeathSignal::Terminate)
-        .env("GIT_OPTIONAL_LOCKS", "0");
-    for name in INHERITED_VARIABLES {
-        if let Some(value) = std::env::var_os(name) {
-            git = git.env(name, value);
-        }
-    }
-    settings().fold(git, |git, (name, value)| git.env(name, value))
+        .env("GIT_OPTIONAL_LOCKS", "0")
+        .envs(inherited.filter_map(|name| Some((name, std::env::var_os(name)?))))
+        .envs(settings())
 }
 
 /// Settings of a repository that name programs, with values that start none, for perfquilt's own repositories: nothing
@@ -173,16 +169,14 @@ impl Git {
         } else {
             with_user_config(Command::new("git"))
         };
-        let mut command = command.args(args).directory(&self.folder);
-        for (name, value) in &self.variables {
-            command = command.env(name, value);
-        }
-        if self.isolated {
-            for (name, value) in isolated_settings(Path::new("/dev/null")) {
-                command = command.env(name, value);
-            }
-        }
+        let isolated = self
+            .isolated
+            .then(|| isolated_settings(Path::new("/dev/null")));
         command
+            .args(args)
+            .directory(&self.folder)
+            .envs(&self.variables)
+            .envs(isolated.into_iter().flatten())
     }
 
     /// Returns whether the repository lacks the history before some commits.

@@ -14,7 +14,7 @@ use rustix::process::{
 };
 
 use super::orphans::{OrphanProcess, OrphanTracker, forget_child};
-use super::{Output, process_tree, signals, terminal};
+use super::{Command, DeathSignal, Output, process_tree, signals, terminal};
 use perfquilt_model::error::{Error, Result};
 
 /// How often a waiting loop checks the process.
@@ -44,11 +44,11 @@ pub struct Child {
     /// Whether it gets SIGQUIT, on which it ends its children, before its group is killed.
     quits: bool,
     /// The group is killed when this pipe is closed.
-    pub(super) lifeline: Option<PipeWriter>,
+    _lifeline: Option<PipeWriter>,
     /// Whether its group is the one that reads the terminal.
-    pub(super) has_terminal: bool,
+    has_terminal: bool,
     /// The mark of the processes that it starts, if they all end with it.
-    pub(super) orphan_tracker: Option<OrphanTracker>,
+    orphan_tracker: Option<OrphanTracker>,
     /// The processes that went on when it had ended by itself.
     orphans: Vec<OrphanProcess>,
     /// The names of the processes that went on in its group when it had ended by itself.
@@ -68,19 +68,18 @@ pub fn was_stopped(pid: u32) -> bool {
 impl Child {
     pub(super) fn new(
         inner: std::process::Child,
-        shown: String,
-        uninterruptible: bool,
-        quits: bool,
+        command: &Command,
+        lifeline: Option<PipeWriter>,
     ) -> Self {
         Child {
             inner,
             ended: None,
-            shown,
-            uninterruptible,
-            quits,
-            lifeline: None,
-            has_terminal: false,
-            orphan_tracker: None,
+            shown: command.shown(),
+            uninterruptible: command.uninterruptible,
+            quits: command.death_signal == DeathSignal::Quit,
+            _lifeline: lifeline,
+            has_terminal: command.foreground,
+            orphan_tracker: command.mark.clone().map(OrphanTracker::new),
             orphans: Vec::new(),
             was_stopped: false,
             cut_off: Vec::new(),

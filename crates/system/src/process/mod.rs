@@ -90,7 +90,7 @@ pub enum Sink {
 }
 
 /// A process to start.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Command {
     program: OsString,
     args: Vec<OsString>,
@@ -308,27 +308,9 @@ impl Command {
     pub fn new(program: impl AsRef<OsStr>) -> Self {
         Command {
             program: program.as_ref().to_owned(),
-            args: Vec::new(),
-            directory: None,
-            env: BTreeMap::new(),
-            withheld: &[],
-            network: false,
-            stdin: None,
-            stdout: Sink::Null,
-            stderr: Sink::Null,
-            death_signal: DeathSignal::Kill,
-            cpus: None,
-            real_time: false,
-            open_files: Vec::new(),
-            writes: Vec::new(),
             restricted: Some(Exceptions::default()),
-            uninterruptible: false,
-            ordinary_user: false,
-            foreground: false,
             output_limit: usize::MAX,
-            limits: Vec::new(),
-            lifeline: false,
-            mark: None,
+            ..Command::default()
         }
     }
 
@@ -378,6 +360,16 @@ impl Command {
         self.env
             .insert(name.as_ref().to_owned(), value.as_ref().to_owned());
         self
+    }
+
+    /// Sets environment variables.
+    #[must_use]
+    pub fn envs<N: AsRef<OsStr>, V: AsRef<OsStr>>(
+        self,
+        variables: impl IntoIterator<Item = (N, V)>,
+    ) -> Self {
+        let variables = variables.into_iter();
+        variables.fold(self, |command, (name, value)| command.env(name, value))
     }
 
     /// Withholds inherited environment variables.
@@ -615,12 +607,7 @@ impl Command {
                 return Err(no_thread(&error));
             }
         }
-        let quits = self.death_signal == DeathSignal::Quit;
-        let mut child = Child::new(child, self.shown(), self.uninterruptible, quits);
-        child.has_terminal = self.foreground;
-        child.lifeline = lifeline;
-        child.orphan_tracker = self.mark.clone().map(orphans::OrphanTracker::new);
-        Ok(child)
+        Ok(Child::new(child, self, lifeline))
     }
 
     fn not_started(&self, error: &std::io::Error) -> Error {

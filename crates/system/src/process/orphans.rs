@@ -13,7 +13,7 @@ use rustix::process::{
     set_child_subreaper, waitid,
 };
 
-use super::process_tree::children;
+use super::process_tree::{all_processes, children};
 use super::{process_tree, stat_field};
 
 /// The environment variable that marks a start. All descendants inherit it.
@@ -30,7 +30,7 @@ pub struct OrphanProcess {
     pub pid: u32,
     /// Its name, at most 15 bytes.
     pub name: String,
-    group: u32,
+    pub(super) group: u32,
     /// When it began, in ticks since the machine's start: with the id, this identifies a process.
     begin: u64,
     state: char,
@@ -75,7 +75,7 @@ impl OrphanProcess {
             && tracer(self.pid) == before
     }
 
-    fn is_alive(&self) -> bool {
+    pub(super) fn is_alive(&self) -> bool {
         !matches!(self.state, 'Z' | 'X')
     }
 
@@ -256,9 +256,7 @@ pub fn end_processes_of(folder: &Path) {
         let rest = mark.strip_prefix(folder);
         rest.is_some_and(|rest| rest.starts_with('/'))
     };
-    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    processes
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+    all_processes()
         .filter(|&pid| is_marked(pid, inside))
         .filter_map(OrphanProcess::read)
         .for_each(|left| left.kill());

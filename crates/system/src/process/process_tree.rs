@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{processor_time, stat_field};
+use super::{OrphanProcess, processor_time, stat_field};
 
 /// Returns the ids of the process `pid` and of its living descendants, itself first. A descendant whose parent has
 /// ended counts no more, and neither does any on a kernel without lists of children (`CONFIG_PROC_CHILDREN`).
@@ -35,18 +35,18 @@ pub fn children(pid: u32) -> Vec<u32> {
 
 /// Returns the names of the living processes of a group, without its first process.
 pub(super) fn others_of_group(group: u32) -> Vec<String> {
+    let others = all_processes().filter(|&pid| pid != group);
+    others
+        .filter_map(OrphanProcess::read)
+        .filter(|process| process.group == group && process.is_alive())
+        .map(|process| process.name.escape_default().to_string())
+        .collect()
+}
+
+/// Returns the ids of all processes.
+pub(super) fn all_processes() -> impl Iterator<Item = u32> {
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let name = |process: std::fs::DirEntry| {
-        let pid: u32 = process.file_name().to_str()?.parse().ok()?;
-        let stat = std::fs::read_to_string(process.path().join("stat")).ok()?;
-        let is_of_group = pid != group && stat_field(&stat, 5) == Some(u64::from(group));
-        let is_zombie = stat
-            .rsplit_once(") ")
-            .is_some_and(|(_, rest)| rest.starts_with(['Z', 'X']));
-        let name = std::fs::read_to_string(process.path().join("comm")).ok()?;
-        (is_of_group && !is_zombie).then(|| name.trim_end().escape_default().to_string())
-    };
-    processes.filter_map(name).collect()
+    processes.filter_map(|process| process.file_name().to_str()?.parse().ok())
 }
 
 /// Returns the processor time of the process `pid` and of its descendants, ended ones included if their parents waited

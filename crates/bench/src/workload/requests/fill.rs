@@ -2,7 +2,7 @@
 
 use super::connection::{Connection, run};
 use super::plan::{Generator, Plan, Script};
-use super::protocols::{Options, ProtocolKind};
+use super::protocols::ProtocolKind;
 use super::settings::{RequestSettings, StepSettings};
 use crate::server::Running;
 use perfquilt_model::error::{Error, Result};
@@ -50,15 +50,15 @@ pub(super) fn create_database(
     statements: &[String],
     running: &Running,
 ) -> Result<()> {
-    let options = Options {
-        prepared: false,
-        pipeline: 1,
-    };
-    let protocol = (kind.protocol)(&options).map_err(|(_, fault)| Error::internal(fault))?;
     let requests: Vec<RequestSettings> = statements.iter().map(RequestSettings::text).collect();
     let transaction = (1, requests.as_slice());
-    let plan = Plan::new(protocol, &Default::default(), "prepare", &[transaction])
-        .map_err(|invalid| Error::internal(invalid.fault))?;
+    let plan = Plan::new(
+        (kind.protocol)(false),
+        &Default::default(),
+        "prepare",
+        &[transaction],
+    )
+    .map_err(|invalid| Error::internal(invalid.fault))?;
     let step = StepSettings {
         times: 1,
         requests: requests.clone(),

@@ -28,7 +28,7 @@ use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::point::Point;
 
 use plan::{InvalidSetting, Plan, WeightedRequests};
-use protocols::{Options, PROTOCOLS, ProtocolKind};
+use protocols::{PROTOCOLS, Protocol, ProtocolKind};
 use settings::{ParameterSettings, RequestsSettings, StepSettings, TransactionSettings};
 use turns::{Measurement, OnRequest};
 
@@ -70,44 +70,51 @@ impl RequestsClient {
             let unknown = Error::unknown("protocol", &settings.protocol, names);
             return Err(section.locate(&["protocol"], unknown));
         };
-        let plan = |name: &str, transactions: &[WeightedRequests<'_>], options: Options| {
-            let protocol = (protocol.protocol)(&options)
-                .map_err(|(key, fault)| InvalidSetting::new(&[key], fault))?;
+        let is_piped = settings.pipeline > 1;
+        for (key, is_refused, why) in [
+            (
+                "prepared",
+                settings.prepared && !protocol.prepares,
+                "has no prepared statements",
+            ),
+            (
+                "pipeline",
+                is_piped && !protocol.pipelines,
+                "answers one request at a time",
+            ),
+        ] {
+            if is_refused {
+                return Err(section.error(&[key], format!("`{}` {why}", protocol.name)));
+            }
+        }
+        let plan = |name: &str, transactions: &[WeightedRequests<'_>], prepared: bool| {
+            let protocol = (protocol.protocol)(prepared);
             Plan::new(protocol, &settings.parameters, name, transactions)
         };
         let located = |invalid: InvalidSetting| {
             let path: Vec<&str> = invalid.path.iter().map(String::as_str).collect();
             section.error(&path, invalid.fault)
         };
-        let options = Options {
-            prepared: settings.prepared,
-            pipeline: settings.pipeline,
-        };
         let timed: Vec<WeightedRequests<'_>> = settings
             .transaction
             .iter()
             .map(|one| (one.weight, one.requests.as_slice()))
             .collect();
-        let mut timed = plan("transaction", &timed, options).map_err(located)?;
+        let mut timed = plan("transaction", &timed, settings.prepared).map_err(located)?;
         if timed.total_weight() == 0 {
             let fault = "no transaction has a weight";
             return Err(section.error(&["transaction"], fault));
         }
-        let untimed = Options {
-            prepared: false,
-            pipeline: 1,
-        };
         let steps = |name: &str, steps: &[StepSettings]| {
             let requests: Vec<WeightedRequests<'_>> = steps
                 .iter()
                 .map(|step| (1, step.requests.as_slice()))
                 .collect();
-            plan(name, &requests, untimed).map_err(located)
+            plan(name, &requests, false).map_err(located)
         };
         if !settings.connect.is_empty() {
-            timed.connect = Some(Box::new(
-                first_requests(&settings, protocol, untimed).map_err(located)?,
-            ));
+            let first = first_requests(&settings, (protocol.protocol)(false));
+            timed.connect = Some(Box::new(first.map_err(located)?));
         }
         let prepare = steps("prepare", &settings.prepare)?;
         let after_start = steps("after_start", &settings.after_start)?;
@@ -171,11 +178,8 @@ impl RequestsClient {
 /// Compiles what every connection sends first.
 fn first_requests(
     settings: &RequestsSettings,
-    protocol: &ProtocolKind,
-    options: Options,
+    protocol: Box<dyn Protocol>,
 ) -> Result<Plan, InvalidSetting> {
-    let protocol =
-        (protocol.protocol)(&options).map_err(|(key, fault)| InvalidSetting::new(&[key], fault))?;
     let requests = [(1, settings.connect.as_slice())];
     Plan::new(protocol, &BTreeMap::new(), "connect", &requests).map_err(|mut invalid| {
         // The requests are all of the list, not those of a transaction.

@@ -8,12 +8,9 @@ use crate::workload::requests::template::{Piece, Values};
 /// The protocol `http`.
 pub(super) const KIND: ProtocolKind = ProtocolKind {
     name: "http",
-    protocol: |options| {
-        if options.prepared {
-            return Err(("prepared", "`http` has no prepared statements".to_owned()));
-        }
-        Ok(Box::new(Http))
-    },
+    prepares: false,
+    pipelines: true,
+    protocol: |_| Box::new(Http),
 };
 
 /// The most header lines of a response.

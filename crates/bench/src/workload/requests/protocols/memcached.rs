@@ -8,15 +8,9 @@ use crate::workload::requests::template::{Piece, Values};
 /// The protocol `memcached`.
 pub(super) const KIND: ProtocolKind = ProtocolKind {
     name: "memcached",
-    protocol: |options| {
-        if options.prepared {
-            return Err((
-                "prepared",
-                "`memcached` has no prepared statements".to_owned(),
-            ));
-        }
-        Ok(Box::new(Memcached))
-    },
+    prepares: false,
+    pipelines: true,
+    protocol: |_| Box::new(Memcached),
 };
 
 /// The longest line of a reply: several keys of 250 bytes with flags.

@@ -35,20 +35,12 @@ pub(super) const PROTOCOLS: &[ProtocolKind] = &[
 pub struct ProtocolKind {
     /// The value of `protocol` in a workload's file.
     pub name: &'static str,
-    /// Returns the protocol for a workload with these settings.
-    pub protocol: fn(&Options) -> std::result::Result<Box<dyn Protocol>, InvalidOption>,
-}
-
-/// A setting that a protocol cannot have, and why.
-pub type InvalidOption = (&'static str, String);
-
-/// Settings of a workload that protocols interpret.
-#[derive(Debug, Clone, Copy)]
-pub struct Options {
-    /// Whether statements are prepared once a connection.
-    pub prepared: bool,
-    /// Requests that a connection sends before it reads their replies.
-    pub pipeline: u32,
+    /// Whether statements can be prepared once a connection.
+    pub prepares: bool,
+    /// Whether a connection may send further requests before it reads a reply.
+    pub pipelines: bool,
+    /// Returns the protocol, with prepared statements or without.
+    pub protocol: fn(prepared: bool) -> Box<dyn Protocol>,
 }
 
 /// Writes requests and reads replies.
@@ -200,11 +192,7 @@ pub(super) mod testing {
     /// Returns the protocol with this name.
     pub(in crate::workload::requests) fn protocol(name: &str) -> Box<dyn Protocol> {
         let kind = PROTOCOLS.iter().find(|kind| kind.name == name).unwrap();
-        (kind.protocol)(&Options {
-            prepared: false,
-            pipeline: 1,
-        })
-        .unwrap()
+        (kind.protocol)(false)
     }
 
     fn settings(request: &str) -> RequestSettings {

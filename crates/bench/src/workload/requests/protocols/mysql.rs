@@ -19,15 +19,9 @@ use value::{Column, binary_value, text_value};
 /// The protocol `mysql`.
 pub(super) const KIND: ProtocolKind = ProtocolKind {
     name: "mysql",
-    protocol: |options| {
-        if options.pipeline > 1 {
-            let fault = "`mysql` answers one request at a time";
-            return Err(("pipeline", fault.to_owned()));
-        }
-        Ok(Box::new(MySql {
-            prepared: options.prepared,
-        }))
-    },
+    prepares: true,
+    pipelines: false,
+    protocol: |prepared| Box::new(MySql { prepared }),
 };
 
 /// The status flag of a result that another one follows.

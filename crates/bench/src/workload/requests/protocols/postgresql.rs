@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-use super::{Malformed, Options, Progress, Protocol, ProtocolKind, ReplyOutcome, ReplyReader};
+use super::{Malformed, Progress, Protocol, ProtocolKind, ReplyOutcome, ReplyReader};
 use crate::workload::requests::request::Request;
 use crate::workload::requests::settings::RequestSettings;
 use crate::workload::requests::stream::Stream;
@@ -15,7 +15,9 @@ use perfquilt_model::error::{Error, Result as CheckedResult};
 /// The protocol `postgresql`.
 pub(super) const KIND: ProtocolKind = ProtocolKind {
     name: "postgresql",
-    protocol: |&Options { prepared, .. }| Ok(Box::new(Postgresql { prepared })),
+    prepares: true,
+    pipelines: true,
+    protocol: |prepared| Box::new(Postgresql { prepared }),
 };
 
 /// The protocol's version, 3.0.

@@ -8,12 +8,9 @@ use crate::workload::requests::template::Values;
 /// The protocol `resp`.
 pub(super) const KIND: ProtocolKind = ProtocolKind {
     name: "resp",
-    protocol: |options| {
-        if options.prepared {
-            return Err(("prepared", "`resp` has no prepared statements".to_owned()));
-        }
-        Ok(Box::new(Resp))
-    },
+    prepares: false,
+    pipelines: true,
+    protocol: |_| Box::new(Resp),
 };
 
 /// The longest line, that of a simple text.
