@@ -55,7 +55,7 @@ const EFFECTS: &[Choice<Effects>] = &[
 
 /// Parses the direction of the changes to search for.
 pub fn direction() -> impl TypedValueParser<Value = Direction> {
-    parser(DIRECTIONS)
+    parser(DIRECTIONS.iter().cloned())
 }
 
 /// Parses a point with the server to measure as it.
@@ -70,17 +70,12 @@ pub(super) fn server(text: &str) -> Result<(Point, String), String> {
 
 /// Parses a kind of effect.
 pub fn effects() -> impl TypedValueParser<Value = Effects> {
-    parser(EFFECTS)
+    parser(EFFECTS.iter().cloned())
 }
 
 /// Returns the word for a kind of effect.
 pub fn effects_word(effects: Effects) -> &'static str {
-    word(EFFECTS, &effects)
-}
-
-/// Returns the word for `value`, which every list of choices has.
-fn word<T: PartialEq>(choices: &[Choice<T>], value: &T) -> &'static str {
-    let found = choices.iter().find(|choice| choice.2 == *value);
+    let found = EFFECTS.iter().find(|choice| choice.2 == effects);
     found.map_or("", |choice| choice.0)
 }
 
@@ -102,35 +97,23 @@ impl fmt::Debug for ReportFormat {
 
 /// Parses the format of a report: the name of one of [`EXPORTERS`].
 pub fn report_format() -> impl TypedValueParser<Value = ReportFormat> {
-    let formats = EXPORTERS.iter().map(|format| {
-        let name = PossibleValue::new(format.name);
-        name.help(format.help)
-    });
-    PossibleValuesParser::new(formats).try_map(|word| {
-        let mut formats = EXPORTERS.iter();
-        let chosen = formats.find(|format| format.name == word);
-        chosen
-            .map(|format| ReportFormat(format))
-            .ok_or_else(|| not_a_choice(&word))
-    })
+    let formats = EXPORTERS.iter();
+    parser(formats.map(|format| (format.name, format.help, ReportFormat(format))))
 }
 
-fn parser<T: Clone + Send + Sync>(
-    choices: &'static [Choice<T>],
+fn parser<T: Clone + Send + Sync + 'static>(
+    choices: impl Iterator<Item = Choice<T>>,
 ) -> impl TypedValueParser<Value = T> {
+    let choices: Vec<Choice<T>> = choices.collect();
     let words = choices
         .iter()
         .map(|(word, help, _)| PossibleValue::new(*word).help(*help));
-    PossibleValuesParser::new(words).try_map(|word| {
+    PossibleValuesParser::new(words).try_map(move |word| {
         let chosen = choices.iter().find(|choice| choice.0 == word);
         chosen
             .map(|choice| choice.2.clone())
-            .ok_or_else(|| not_a_choice(&word))
+            .ok_or_else(|| format!("`{word}` is not among the choices"))
     })
-}
-
-fn not_a_choice(word: &str) -> String {
-    format!("`{word}` is not among the choices")
 }
 
 #[cfg(test)]

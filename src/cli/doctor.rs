@@ -105,28 +105,13 @@ fn cluster_checks(workspace: &Workspace, on: &str) -> Vec<Check> {
     if checks.iter().any(|check| !check.ok) {
         return checks;
     }
-    let facts = ask_machine(workspace, on);
-    checks.push(match facts {
-        Ok(facts) => {
-            let fact = |name: &str| facts.get(name).map_or("unknown", String::as_str);
-            Check {
-                what: "job",
-                ok: true,
-                found: format!(
-                    "{} × {}, {}, scheduling {}",
-                    fact("cores"),
-                    fact("processor"),
-                    fact("memory"),
-                    fact("scheduling")
-                ),
-            }
-        }
-        Err(error) => Check {
-            what: "job",
-            ok: false,
-            found: error.to_string(),
-        },
+    let described = ask_machine(workspace, on).map(|facts| {
+        let fact = |name: &str| facts.get(name).map_or("unknown", String::as_str);
+        let (cores, processor) = (fact("cores"), fact("processor"));
+        let (memory, scheduling) = (fact("memory"), fact("scheduling"));
+        format!("{cores} × {processor}, {memory}, scheduling {scheduling}")
     });
+    checks.push(Check::of("job", described));
     checks
 }
 

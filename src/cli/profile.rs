@@ -150,23 +150,16 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         .preset
         .get(DEFAULT_PRESET)
         .or(ws.config.preset.values().next());
-    let recipe = match (&arguments.recipe, quick) {
-        (Some(recipe), _) => recipe.as_str(),
-        (None, Some(preset)) => preset.recipe.as_str(),
-        (None, None) => {
-            return Err(Error::arguments(
-                "no preset is configured: --recipe is needed",
-            ));
-        }
+    let needed = |option: &str| {
+        let fault = format!("no preset is configured: {option} is needed");
+        move || Error::arguments(fault)
     };
-    let name = match (&arguments.workload, quick.and_then(|p| p.workloads.first())) {
-        (Some(name), _) | (None, Some(name)) => name,
-        (None, None) => {
-            return Err(Error::arguments(
-                "no preset is configured: --workload is needed",
-            ));
-        }
-    };
+    let recipe = arguments.recipe.as_ref();
+    let recipe = recipe.or(quick.map(|preset| &preset.recipe));
+    let recipe = recipe.ok_or_else(needed("--recipe"))?;
+    let name = arguments.workload.as_ref();
+    let name = name.or(quick.and_then(|preset| preset.workloads.first()));
+    let name = name.ok_or_else(needed("--workload"))?;
     let workload = match quick {
         Some(preset) => preset.workload(&ws.config, name)?,
         None => ws.config.workload(name)?.clone(),

@@ -76,14 +76,12 @@ impl ReportOptions {
 
     /// Returns the format of the report if none is requested.
     fn usual_format(&self) -> Result<ReportFormat> {
-        let Some(output) = &self.output else {
-            return Ok(ReportFormat(TERMINAL));
+        let of_name = |name: &str| EXPORTERS.iter().copied().find(|format| format.name == name);
+        let format = match &self.output {
+            Some(output) => format_of_suffix(output, of_name)?,
+            None => None,
         };
-        let of_name = |name: &str| EXPORTERS.iter().find(|format| format.name == name);
-        format_of_suffix(output, |name| {
-            of_name(name).map(|format| ReportFormat(format))
-        })
-        .map(|format| format.unwrap_or(ReportFormat(TERMINAL)))
+        Ok(ReportFormat(format.unwrap_or(TERMINAL)))
     }
 
     /// Checks, before hours of work, everything that could make [`show`] fail after it.

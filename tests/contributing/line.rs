@@ -60,7 +60,7 @@ impl Client for LineClient {
     ) -> Result<BlockSlices, ClientFailure> {
         let mut connections = Vec::new();
         for (_, running) in servers.iter() {
-            environment.placement().settle(running.pid(), 1);
+            environment.placement.settle(running.pid(), 1);
             connections.push(Connection::open(running, &self.settings.request)?);
         }
         let mut slice = |server: usize, _seed: u64| -> Result<Duration, ClientFailure> {

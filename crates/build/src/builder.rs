@@ -321,7 +321,7 @@ impl Builder {
 
     /// Collects the server of `item` from the working folder.
     fn collect(&self, item: &BuildItem, work: &Work) -> Result<Collected> {
-        let install = self.installed(work.dir())?;
+        let install = self.installed(&work.dir)?;
         let owner = self.work_dir();
         let owner = owner.file_name().unwrap_or_default().to_string_lossy();
         // The lock of a machine's own folder does not keep other machines out.
@@ -331,9 +331,9 @@ impl Builder {
         };
         let of_point = |error: Error| error.details([format!("in {}", item.label)]);
         let mut collected = self.cache.collect(&owner, &install).map_err(of_point)?;
-        self.check_shared_libraries(&collected, work.dir())
+        self.check_shared_libraries(&collected, &work.dir)
             .map_err(of_point)?;
-        let relink = self.relink_inputs(work.dir()).map_err(of_point)?;
+        let relink = self.relink_inputs(&work.dir).map_err(of_point)?;
         self.cache
             .add_relink(&mut collected, &relink)
             .map_err(of_point)?;
@@ -348,7 +348,7 @@ impl Builder {
         work.prepare(&self.tools.lines.join("\n"))?;
         let src = work.src();
         let mut hides = false;
-        let folder = work.dir().to_string_lossy();
+        let folder = work.dir.to_string_lossy();
         let is_trusted = work.build().exists() && self.answers.counts(&folder);
         self.answers.add(&folder);
         if self.recipe.system == Some(BuildSystem::Command) || !is_trusted {
@@ -424,7 +424,7 @@ impl Builder {
         if read.peek().is_none() {
             return Ok(None);
         }
-        let targets = expand(&self.recipe.targets, &self.values(work.dir(), self.jobs))?;
+        let targets = expand(&self.recipe.targets, &self.values(&work.dir, self.jobs))?;
         let followed = followed(&work.build(), &src, &targets);
         if let Some(path) = read.find(|path| !followed.contains(*path)) {
             return Ok(Some(format!("no rule names {path}, which the build reads")));
@@ -487,11 +487,11 @@ impl Builder {
         let step = progress::begin(&format!("building the tests of {}", item.label), None);
         builder.compile(item, &work, log, &*step)?;
         step.finish("");
-        let values = builder.values(work.dir(), builder.jobs);
+        let values = builder.values(&work.dir, builder.jobs);
         let env = builder.recipe_env(&values)?;
         let tree = WorkTree {
-            build: builder.build_dir(work.dir()),
-            lock: work.lock_file(),
+            build: builder.build_dir(&work.dir),
+            lock: &work.lock,
             values,
             env,
         };
@@ -501,7 +501,7 @@ impl Builder {
     /// Diagnoses the failure of `attempt`, if it failed.
     fn fault(&self, attempt: &BuildAttempt, work: &Work) -> Option<Fault> {
         let ran = attempt.failed.as_ref()?;
-        let build = self.build_dir(work.dir());
+        let build = self.build_dir(&work.dir);
         Some(diagnose::find(&ran.output, &work.src(), &build))
     }
 
@@ -512,7 +512,7 @@ impl Builder {
         log: &mut Log,
         step: &dyn Step,
     ) -> Result<BuildAttempt> {
-        let dir = work.dir();
+        let dir = &work.dir;
         let values = self.values(dir, jobs);
         let commands = |list: &[Vec<String>]| -> Result<Vec<Vec<String>>> {
             list.iter().map(|words| expand(words, &values)).collect()
@@ -646,7 +646,7 @@ impl Builder {
     }
 
     fn explain(&self, item: &BuildItem, fault: Fault, ended: &str, log: &Log) -> Error {
-        let log = format!("the whole log: {}", log.path().display());
+        let log = format!("the whole log: {}", log.path.display());
         let who = match &item.patch {
             Some(patch) => format!("patch \"{patch}\""),
             // A bisected commit has no patch of its own either, and may have the series on top.

@@ -114,7 +114,7 @@ impl CodeComparison {
         let inputs = relink.inputs().into_par_iter();
         inputs
             .map(|name| {
-                let path = relink.dir().join(&name);
+                let path = relink.dir.join(&name);
                 let read = || -> std::io::Result<Arc<LinkedFile>> {
                     let meta = std::fs::metadata(&path)?;
                     let stable = stable_name(&name);
@@ -152,17 +152,14 @@ fn rest(server: &Path, binary: &str, runs_programs: bool) -> Result<String> {
 /// Returns whether `path` is a program, which no server loads into its own process: an ELF file that names the loader
 /// that starts it. Libraries and plugins name none.
 fn is_program(path: &Path) -> bool {
-    let Ok(bytes) = std::fs::read(path) else {
-        return false;
+    let has_interpreter = || {
+        let bytes = std::fs::read(path).ok()?;
+        let header = FileHeader64::<Endianness>::parse(&*bytes).ok()?;
+        let endian = header.endian().ok()?;
+        let segments = header.program_headers(endian, &*bytes).ok()?;
+        Some(segments.iter().any(|one| one.p_type(endian) == PT_INTERP))
     };
-    let Ok(header) = FileHeader64::<Endianness>::parse(&*bytes) else {
-        return false;
-    };
-    let Ok(endian) = header.endian() else {
-        return false;
-    };
-    let segments = header.program_headers(endian, &*bytes);
-    segments.is_ok_and(|all| all.iter().any(|one| one.p_type(endian) == PT_INTERP))
+    has_interpreter().unwrap_or(false)
 }
 
 fn nodes(files: &[(PathBuf, Arc<LinkedFile>)]) -> Nodes<'_> {

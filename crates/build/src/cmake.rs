@@ -8,7 +8,7 @@ use super::heads;
 use super::ninja::{Ninja, NinjaRun};
 use super::opened::{observed, opened};
 use super::profile_warnings::ProfileWarnings;
-use super::run::{self, Line, Log, ProgramRun};
+use super::run::{Line, Log, ProgramRun, run_within};
 use super::toolchain::Toolchain;
 use super::work::{Work, remove, write_atomically};
 use perfquilt_model::error::{Error, Result};
@@ -120,11 +120,10 @@ impl Cmake {
         let is_read = |path: &String| !watched.contains(&src.join(path));
         let configuring = configuring.map(|opened| opened.into_iter().filter(is_read).collect());
         let ninja = Ninja {
-            build: &work.build(),
+            work,
             targets: &self.targets,
             jobs: self.jobs,
             env: &self.env,
-            lock: work.lock_file(),
         };
         let (ran, building) = observed(&src, || ninja.run(log, step));
         let NinjaRun { program, times } = ran?;
@@ -156,9 +155,9 @@ impl Cmake {
         remove_configuration(&build)?;
         std::fs::create_dir_all(&build).map_err(|e| Error::io("create", &build, &e))?;
         if let Some(text) = &self.include {
-            write_atomically(&include_file(work.dir()), text)?;
+            write_atomically(&include_file(&work.dir), text)?;
         }
-        write_atomically(&work.dir().join(LAUNCH), LAUNCH_SCRIPT)?;
+        write_atomically(&work.dir.join(LAUNCH), LAUNCH_SCRIPT)?;
         step.update(0, None, "configuring");
         let command = Command::new("cmake")
             .arg("-S")
@@ -167,10 +166,10 @@ impl Cmake {
             .arg(&build)
             .args(["-G", "Ninja"])
             .args(&self.args)
-            .directory(work.dir())
-            .holding(work.lock_file())
+            .directory(&work.dir)
+            .holding(&work.lock)
             .envs(self.env.iter().cloned());
-        let ran = run::run(&command, log, &mut |line| {
+        let ran = run_within(&command, log, None, &mut |line| {
             if let Some(rest) = line.strip_prefix("-- ") {
                 step.update(0, None, &format!("configuring: {rest}"));
             }

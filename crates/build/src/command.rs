@@ -9,7 +9,7 @@ use super::files::walk;
 use super::ninja_log::is_unit;
 use super::opened::{observed, opened};
 use super::profile_warnings::ProfileWarnings;
-use super::run::{self, Line, Log, ProgramRun};
+use super::run::{Line, Log, ProgramRun, run_within};
 use super::work::{Work, remove};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Step;
@@ -68,9 +68,9 @@ impl Commands {
     ) -> Result<ProgramRun> {
         let command = Command::from_words(words)?
             .directory(&work.src())
-            .holding(work.lock_file())
+            .holding(&work.lock)
             .envs(self.env.iter().cloned());
-        let ran = run::run(&command, log, &mut |line| {
+        let ran = run_within(&command, log, None, &mut |line| {
             step.update(0, None, line.trim());
             Line::Output
         });

@@ -1,13 +1,12 @@
 //! Runs ninja and reports progress from its status lines.
 
 use std::collections::{BTreeSet, HashSet};
-use std::fs::File;
 use std::path::{Component, Path, PathBuf};
-use std::sync::Arc;
 
 use super::ninja_log::{NinjaLog, StepTimes, attribute};
 use super::plan::StepPlan;
-use super::run::{self, Line, Log, ProgramRun};
+use super::run::{Line, Log, ProgramRun, run_within};
+use super::work::Work;
 use perfquilt_model::error::Result;
 use perfquilt_model::progress::Step;
 use perfquilt_system::process::Command;
@@ -17,11 +16,10 @@ const MARK: &str = "@perfquilt@ ";
 
 /// Arguments of one run of ninja.
 pub(super) struct Ninja<'a> {
-    pub build: &'a Path,
+    pub work: &'a Work,
     pub targets: &'a [String],
     pub jobs: usize,
     pub env: &'a [(String, String)],
-    pub lock: &'a Arc<File>,
 }
 
 /// A finished run of ninja.
@@ -33,20 +31,20 @@ pub(super) struct NinjaRun {
 impl Ninja<'_> {
     fn command(&self) -> Command {
         Command::new("ninja")
-            .directory(self.build)
+            .directory(&self.work.build())
             .env("NINJA_STATUS", format!("{MARK}%f %t "))
             .args(["-j".to_owned(), self.jobs.to_string()])
-            .holding(self.lock)
+            .holding(&self.work.lock)
             .envs(self.env.iter().cloned())
     }
 
-    /// Builds the targets. A failed build is not an error here, as in [`run::run`].
+    /// Builds the targets. A failed build is not an error here, as in [`run_within`].
     pub(super) fn run(&self, log: &mut Log, step: &dyn Step) -> Result<NinjaRun> {
-        let before = NinjaLog::read(self.build);
+        let before = NinjaLog::read(&self.work.build());
         let mut plan = self.plan(&before)?;
         let mut linked = HashSet::new();
         let command = self.command().args(self.targets);
-        let program = run::run(&command, log, &mut |line| match parse_status(line) {
+        let program = run_within(&command, log, None, &mut |line| match parse_status(line) {
             Some((done, total, description)) => {
                 if description.starts_with("Linking ")
                     && let Some(output) = description.split_whitespace().next_back()
@@ -59,7 +57,7 @@ impl Ninja<'_> {
             }
             None => Line::Output,
         })?;
-        let after = NinjaLog::read(self.build);
+        let after = NinjaLog::read(&self.work.build());
         let times = attribute(&after.since(&before), &|output| linked.contains(output));
         Ok(NinjaRun { program, times })
     }

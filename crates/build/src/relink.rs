@@ -40,7 +40,7 @@ struct RelinkRecord {
 /// Relinks the executable of a built server.
 #[derive(Debug, Clone)]
 pub struct Relink {
-    dir: PathBuf,
+    pub(super) dir: PathBuf,
     record: RelinkRecord,
     layouts: Layouts,
     /// How to pad the inputs, once [`Relink::align`] has planned it.
@@ -122,11 +122,6 @@ impl Relink {
         for (relink, plan) in padded.iter_mut().zip(plan(&builds)) {
             relink.plan = Some(Arc::new(plan));
         }
-    }
-
-    /// Returns the folder of the inputs.
-    pub(super) fn dir(&self) -> &Path {
-        &self.dir
     }
 
     /// Returns the command and its environment, with the names that inputs have in every build.

@@ -31,7 +31,7 @@ const LINES_AHEAD: usize = 1024;
 /// The log of one build.
 pub(crate) struct Log {
     file: BufWriter<File>,
-    path: PathBuf,
+    pub(crate) path: PathBuf,
 }
 
 impl Log {
@@ -44,10 +44,6 @@ impl Log {
             file: BufWriter::new(file),
             path: path.to_owned(),
         })
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
     }
 
     pub(crate) fn line(&mut self, text: &str) -> Result<()> {
@@ -110,21 +106,11 @@ pub(crate) struct ProgramRun {
     pub elapsed: Duration,
 }
 
-/// Runs `command` until it ends. A failed command is not an error here: the caller checks
-/// [`ProgramRun::success`].
-pub(super) fn run(
-    command: &Command,
-    log: &mut Log,
-    listener: &mut dyn FnMut(&str) -> Line,
-) -> Result<ProgramRun> {
-    run_within(command, log, None, listener)
-}
-
-/// Runs `command` like [`run`], for at most `limit`.
+/// Runs `command` until it ends, for at most `limit` if there is one. A failed command is not an error here: the caller
+/// checks [`ProgramRun::success`].
 ///
 /// # Errors
-/// Those of [`run`]; [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when the time is over, after stopping the
-/// command and its children.
+/// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when the time is over, after stopping the command and its children.
 pub(crate) fn run_within(
     command: &Command,
     log: &mut Log,
@@ -276,7 +262,7 @@ mod tests {
         let command = Command::new("sh")
             .args(["-c", script])
             .directory(folder.path());
-        let ran = run(&command, &mut log, &mut |_| Line::Output).unwrap();
+        let ran = run_within(&command, &mut log, None, &mut |_| Line::Output).unwrap();
         assert!(ran.success && ran.elapsed >= DRAIN_TIMEOUT);
         std::fs::remove_file(folder.path().join("on")).unwrap();
     }
@@ -286,7 +272,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut log = Log::create(&folder.path().join("log")).unwrap();
         let command = Command::new("head").args(["-c", "2500000", "/dev/zero"]);
-        let ran = run(&command, &mut log, &mut |_| Line::Output).unwrap();
+        let ran = run_within(&command, &mut log, None, &mut |_| Line::Output).unwrap();
         let lengths: Vec<u64> = ran.output.iter().map(|line| line.len() as u64).collect();
         assert_eq!(lengths, [MAX_LINE, MAX_LINE, 2_500_000 - 2 * MAX_LINE]);
     }
@@ -301,7 +287,7 @@ mod tests {
         let command = Command::new("sh")
             .args(["-c", script])
             .directory(folder.path());
-        let ran = run(&command, &mut log, &mut |_| Line::Output).unwrap();
+        let ran = run_within(&command, &mut log, None, &mut |_| Line::Output).unwrap();
         assert_eq!(ran.output, ["last"]);
         assert_eq!(ran.ended, "exited with 3");
         assert!(ran.elapsed >= DRAIN_TIMEOUT && ran.elapsed < Duration::from_secs(15));

@@ -8,6 +8,7 @@ use regex::Regex;
 
 use perfquilt_config::{BuildSystem, Linker, Recipe};
 use perfquilt_model::error::{Error, Result};
+use perfquilt_system::host::KernelFields;
 use perfquilt_system::process::{Command, find_program, missing};
 
 /// The tools a recipe uses.
@@ -111,13 +112,8 @@ fn machine(recipe: &Recipe) -> String {
     if !native {
         return family.to_owned();
     }
-    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let field = |name: &str| {
-        text.lines()
-            .find(|line| line.starts_with(name))
-            .and_then(|line| line.split_once(':'))
-            .map_or("", |(_, value)| value.trim())
-    };
+    let processor = KernelFields::read("/proc/cpuinfo");
+    let field = |name: &str| processor.get(name).unwrap_or_default();
     format!("{family} {} {}", field("model name"), field("flags"))
 }
 

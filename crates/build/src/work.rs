@@ -24,8 +24,9 @@ const PREPROCESS: &str = "preprocess";
 /// A locked working folder.
 #[derive(Debug)]
 pub(super) struct Work {
-    dir: PathBuf,
-    lock: Arc<File>,
+    pub(super) dir: PathBuf,
+    /// The lock file, which child processes inherit so that the lock lasts as long as they run.
+    pub(super) lock: Arc<File>,
 }
 
 impl Work {
@@ -52,15 +53,6 @@ impl Work {
             dir: dir.to_owned(),
             lock: Arc::new(file),
         })
-    }
-
-    /// Returns the lock file, which child processes inherit so that the lock lasts as long as they run.
-    pub(super) fn lock_file(&self) -> &Arc<File> {
-        &self.lock
-    }
-
-    pub(super) fn dir(&self) -> &Path {
-        &self.dir
     }
 
     pub(super) fn src(&self) -> PathBuf {

@@ -8,6 +8,7 @@ use crate::manifest::Needs;
 use perfquilt_build::needed_libraries;
 use perfquilt_config::Recipe;
 use perfquilt_model::error::{Error, Result};
+use perfquilt_system::host::KernelFields;
 
 /// Folders in which the dynamic linker looks beside those of its cache.
 const FOLDERS: [&str; 5] = ["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib"];
@@ -79,12 +80,8 @@ impl Needs {
 
 /// Returns the features of this machine's processor.
 fn features() -> BTreeSet<String> {
-    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let line = text
-        .lines()
-        .find(|line| line.starts_with("flags") || line.starts_with("Features"));
-    let (_, words) = line
-        .and_then(|line| line.split_once(':'))
-        .unwrap_or_default();
-    words.split_whitespace().map(str::to_owned).collect()
+    let processor = KernelFields::read("/proc/cpuinfo");
+    let words = processor.get("flags").or_else(|| processor.get("Features"));
+    let words = words.unwrap_or_default().split_whitespace();
+    words.map(str::to_owned).collect()
 }

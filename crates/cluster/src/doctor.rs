@@ -22,19 +22,13 @@ pub struct Check {
 }
 
 impl Check {
-    fn of(what: &'static str, result: Result<String>) -> Self {
-        match result {
-            Ok(found) => Check {
-                what,
-                ok: true,
-                found,
-            },
-            Err(error) => Check {
-                what,
-                ok: false,
-                found: error.to_string(),
-            },
-        }
+    /// Returns the check of `what` with its result.
+    pub fn of(what: &'static str, result: Result<String>) -> Self {
+        let (ok, found) = match result {
+            Ok(found) => (true, found),
+            Err(error) => (false, error.to_string()),
+        };
+        Check { what, ok, found }
     }
 }
 

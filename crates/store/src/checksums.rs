@@ -1,7 +1,7 @@
 //! Checksums of stored blocks: of their values, and of the raw slices behind them. SQLite reads a flipped bit as another
 //! value, and a figure made from it would be wrong in silence.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rusqlite::params;
 use sha2::{Digest, Sha256};
@@ -25,9 +25,7 @@ impl Store {
         observations: &[Observation],
         slices: &[SliceBlob],
     ) -> Result<()> {
-        let mut keys: Vec<BlockKey> = observations.iter().map(key).collect();
-        keys.sort();
-        keys.dedup();
+        let keys: BTreeSet<BlockKey> = observations.iter().map(key).collect();
         for (workload, meter, direct, block) in keys {
             // A block may be stored in several parts.
             let stored = self.stored_values(id, (&workload, meter, direct, block))?;
@@ -43,12 +41,8 @@ impl Store {
                 ],
             )?;
         }
-        let mut keys: Vec<SliceKey> = slices
-            .iter()
-            .map(|slices| (slices.workload.clone(), slices.direct, slices.block))
-            .collect();
-        keys.sort();
-        keys.dedup();
+        let key = |slices: &SliceBlob| (slices.workload.clone(), slices.direct, slices.block);
+        let keys: BTreeSet<SliceKey> = slices.iter().map(key).collect();
         for key in keys {
             let digest = self.digest_of_slices(id, &key)?;
             let (workload, direct, block) = key;

@@ -76,12 +76,13 @@ impl<R: BufRead> Reader<R> {
             complete: true,
             digest: Sha256::new(),
         };
-        let Some(first) = lines.next()? else {
+        if !lines.advance()? {
             return Err(Error::observation_file("the file is empty")
                 .at(shown, None)
                 .hint(READABLE));
-        };
-        let FirstLine { header, supplement } = parse_header(first).map_err(|e| lines.at(e))?;
+        }
+        let first = parse_header(&lines.text);
+        let FirstLine { header, supplement } = first.map_err(|e| lines.at(e))?;
         header
             .check()
             .and_then(|()| supplement.check())
@@ -241,21 +242,15 @@ fn faulty_field(error: &serde_json::Error, text: &[u8]) -> Option<String> {
         let before = String::from_utf8_lossy(&text[..error.column().min(text.len())]).into_owned();
         let (names, _) = before.rsplit_once("\":")?;
         let (_, name) = names.rsplit_once('"')?;
-        let known = fields().into_iter().map(|(field, _)| field);
-        return known
-            .filter(|field| *field == name)
-            .map(str::to_owned)
-            .next();
+        let mut known = fields().into_iter().map(|(field, _)| field);
+        return known.find(|field| *field == name).map(str::to_owned);
     };
-    let found = value.as_object()?;
-    let fields = fields().into_iter();
+    let object = value.as_object()?;
     let misfit = |(field, fits): &(&str, fn(&serde_json::Value) -> bool)| {
-        found.get(*field).is_some_and(|value| !fits(value))
+        object.get(*field).is_some_and(|value| !fits(value))
     };
-    fields
-        .filter(misfit)
-        .map(|(field, _)| field.to_owned())
-        .next()
+    let found = fields().into_iter().find(misfit);
+    found.map(|(field, _)| field.to_owned())
 }
 
 macro_rules! fields {
@@ -297,15 +292,6 @@ struct Lines<R> {
 }
 
 impl<R: BufRead> Lines<R> {
-    /// Returns the next line that is not empty.
-    fn next(&mut self) -> Result<Option<&[u8]>> {
-        Ok(if self.advance()? {
-            Some(&self.text)
-        } else {
-            None
-        })
-    }
-
     /// Reads the next line that is not empty into `text`; returns `false` at the end.
     fn advance(&mut self) -> Result<bool> {
         loop {
@@ -366,17 +352,12 @@ impl SeenObservations {
                 .entry(observation.workload.clone())
                 .or_insert(next),
         };
-        let experiment = match self
-            .experiments
-            .iter()
-            .position(|e| *e == observation.experiment)
-        {
-            Some(place) => place,
-            None => {
-                self.experiments.push(observation.experiment.clone());
-                self.experiments.len() - 1
-            }
-        };
+        let name = &observation.experiment;
+        let known = self.experiments.iter().position(|known| known == name);
+        let experiment = known.unwrap_or_else(|| {
+            self.experiments.push(name.clone());
+            self.experiments.len() - 1
+        });
         let cell = (
             experiment,
             observation.direct,

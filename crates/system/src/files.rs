@@ -34,7 +34,7 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
     name.push(".perfquilt");
     let temporary = folder.join(name);
     if let Ok(Some(mut file)) = locks::try_now(&temporary) {
-        let written = fill(&mut file, bytes, permissions)
+        let written = fill(&mut file.0, bytes, permissions)
             .and_then(|()| std::fs::rename(&temporary, path))
             .map_err(io);
         if written.is_err() {

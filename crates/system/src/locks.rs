@@ -1,7 +1,7 @@
 //! File locks. The kernel releases them when their process ends.
 
 use std::fs::{File, OpenOptions, TryLockError};
-use std::ops::{Deref, DerefMut};
+
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Duration;
@@ -15,26 +15,12 @@ pub const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// A locked file. Dropping this value releases the lock explicitly: merely closing the file would leave it
 /// locked until a child that is being started executes its program.
 #[derive(Debug)]
-pub struct Lock(File);
+pub struct Lock(pub(crate) File);
 
 impl Drop for Lock {
     fn drop(&mut self) {
         // On failure, closing the file releases the lock.
         let _ = self.0.unlock();
-    }
-}
-
-impl Deref for Lock {
-    type Target = File;
-
-    fn deref(&self) -> &File {
-        &self.0
-    }
-}
-
-impl DerefMut for Lock {
-    fn deref_mut(&mut self) -> &mut File {
-        &mut self.0
     }
 }
 
@@ -160,6 +146,6 @@ mod tests {
         opened.try_lock().unwrap();
         assert!(!is_at(&opened, &path).unwrap());
         let held = try_now(&path).unwrap().unwrap();
-        assert!(is_at(&held, &path).unwrap() && !is_at(&opened, &path).unwrap());
+        assert!(is_at(&held.0, &path).unwrap() && !is_at(&opened, &path).unwrap());
     }
 }

@@ -8,7 +8,9 @@ use serde::Serialize;
 use crate::cpu_quota::ControlGroups;
 use crate::meter::Counter;
 use crate::meter::samples::SamplingEvent;
+use crate::server::{free_bytes, memory_available};
 use perfquilt_model::observation::Meter;
+use perfquilt_system::host::KernelFields;
 
 /// Properties of this machine that matter for building and measuring.
 #[derive(Debug, Clone, Serialize)]
@@ -61,26 +63,22 @@ pub struct CacheUsage {
 impl Machine {
     /// Inspects this machine; `cache` is the folder of the caches, which need not exist yet.
     pub fn inspect(cache: &Path) -> Machine {
-        let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let processor = field(&text, "model name").unwrap_or("unknown").to_owned();
-        let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-        let kib = |name: &str| {
-            let value = field(&meminfo, name)?.split_whitespace().next()?;
-            value.parse::<u64>().ok()
-        };
+        let processor = KernelFields::read("/proc/cpuinfo");
+        let memory = KernelFields::read("/proc/meminfo").number("MemTotal");
         let groups = ControlGroups::of_this_process();
         let quota = groups.quota();
         let sampling = SamplingEvent::detect();
+        let existing = cache.ancestors().find(|folder| folder.exists());
         Machine {
             cpu_quota: quota.as_ref().map(|quota| quota.processors),
             cpu_quota_file: quota.map(|quota| quota.file.display().to_string()),
             throttled: groups.throttled().as_secs_f64(),
-            processor,
+            processor: processor.get("model name").unwrap_or("unknown").to_owned(),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
-            memory: kib("MemTotal").unwrap_or(0) * 1024,
-            memory_available: kib("MemAvailable").unwrap_or(0) * 1024,
-            disk_free: cache.ancestors().find_map(free).unwrap_or(0),
-            ram_disk_free: free(Path::new("/dev/shm")).unwrap_or(0),
+            memory: memory.unwrap_or(0) * 1024,
+            memory_available: memory_available(),
+            disk_free: existing.map_or(0, free_bytes),
+            ram_disk_free: free_bytes(Path::new("/dev/shm")),
             counters: counters(),
             sampling: sampling.as_ref().ok().map(|by| by.unit()),
             no_sampling: sampling.err().map(|error| match error.hint_text() {
@@ -91,17 +89,6 @@ impl Machine {
                 .err(),
         }
     }
-}
-
-fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
-    let line = text.lines().find(|line| line.starts_with(name))?;
-    Some(line.split_once(':')?.1.trim())
-}
-
-/// Returns the bytes an ordinary user may still write below `path`.
-fn free(path: &Path) -> Option<u64> {
-    let stat = rustix::fs::statvfs(path).ok()?;
-    Some(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
 /// Returns the meters that perf can read here, found by trying their events.

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io::BufRead;
 use std::path::Path;
 
+use indexmap::IndexSet;
 use perfquilt_model::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 
@@ -136,32 +137,28 @@ impl CallGraph {
                 sum.inclusive += calls.inclusive;
             }
         }
-        total.objects = names.objects.names;
-        total.files = names.files.names;
-        total.functions = names.functions.names;
+        total.objects = names.objects.into_names();
+        total.files = names.files.into_names();
+        total.functions = names.functions.into_names();
         total
     }
 }
 
-/// Numbers names in the order of their first occurrence.
+/// Numbers names in the order of their first use.
 #[derive(Debug, Default)]
-struct NameTable {
-    names: Vec<String>,
-    numbers: HashMap<String, usize>,
-}
+struct NameTable(IndexSet<String>);
 
 impl NameTable {
     fn add(&mut self, name: &str) -> usize {
-        if let Some(&number) = self.numbers.get(name) {
-            return number;
-        }
-        self.names.push(name.to_owned());
-        self.numbers.insert(name.to_owned(), self.names.len() - 1);
-        self.names.len() - 1
+        self.0.insert_full(name.to_owned()).0
     }
 
     fn add_all(&mut self, names: &[String]) -> Vec<usize> {
         names.iter().map(|name| self.add(name)).collect()
+    }
+
+    fn into_names(self) -> Vec<String> {
+        self.0.into_iter().collect()
     }
 }
 
@@ -295,10 +292,10 @@ impl Parser {
         let (cost, _) = self.costs(words)?;
         let function = self.function?;
         // Before the first file or object line they are unknown.
-        if self.names.objects.names.is_empty() {
+        if self.names.objects.0.is_empty() {
             self.object = self.names.objects.add("???");
         }
-        if self.names.files.names.is_empty() {
+        if self.names.files.0.is_empty() {
             self.file = self.names.files.add("???");
         }
         let site = Site {
@@ -326,9 +323,9 @@ impl Parser {
         Some(CallGraph {
             instructions,
             l1i_misses,
-            objects: self.names.objects.names,
-            files: self.names.files.names,
-            functions: self.names.functions.names,
+            objects: self.names.objects.into_names(),
+            files: self.names.files.into_names(),
+            functions: self.names.functions.into_names(),
             own: self.own.into_iter().collect(),
             calls: self.edges.into_iter().collect(),
         })

@@ -168,12 +168,10 @@ impl Samples {
                 continue;
             };
             let ip = number(&found[2]);
-            let own = mappings
-                .iter()
-                .find(|(start, length, _)| (*start..start.saturating_add(*length)).contains(&ip));
+            let offset = moved(&mappings, ip);
             let position = SamplePosition {
                 function: plain_name(&found[3]),
-                address: own.and_then(|(start, _, offset)| executable.address(ip - start + offset)),
+                address: offset.and_then(|offset| moved(&executable.segments, offset)),
             };
             *spent.entry(position).or_default() += found[1].parse::<f64>().unwrap_or(0.0);
             count += 1;
@@ -214,13 +212,15 @@ impl Segments {
     fn is(&self, mapped: &str) -> bool {
         mapped.rsplit('/').next() == Some(&self.name)
     }
+}
 
-    fn address(&self, offset: u64) -> Option<u64> {
-        let mut segments = self.segments.iter();
-        let (start, _, address) = segments
-            .find(|(start, length, _)| (*start..start.saturating_add(*length)).contains(&offset))?;
-        Some(offset - start + address)
-    }
+/// Returns where `place` is after the move of the range that has it: ranges are a start, a length and the start after the move.
+fn moved(ranges: &[(u64, u64, u64)], place: u64) -> Option<u64> {
+    let has_place = |(start, length, _): &&(u64, u64, u64)| {
+        (*start..start.saturating_add(*length)).contains(&place)
+    };
+    let (start, _, to) = ranges.iter().find(has_place)?;
+    Some(place - start + to)
 }
 
 #[cfg(test)]

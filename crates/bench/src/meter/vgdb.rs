@@ -63,21 +63,22 @@ impl Control {
     fn send(&self, running: &mut Running, words: &[&str]) -> Result<()> {
         let command = words.join(" ");
         // A process answers within a third of a second, most of which vgdb waits.
-        let answers: Vec<Result<Answer>> = std::thread::scope(|scope| {
+        let answers: Vec<Result<Option<Vec<String>>>> = std::thread::scope(|scope| {
             let send = |&pid: &u32| {
                 let command = &command;
                 scope.spawn(move || self.send_to(pid, command))
             };
             let sent: Vec<_> = self.pids.iter().map(send).collect();
-            let answer = |thread: std::thread::ScopedJoinHandle<'_, Result<Answer>>| {
-                let panicked = |_| Err(Error::internal("a thread that runs vgdb failed"));
-                thread.join().unwrap_or_else(panicked)
-            };
+            let answer =
+                |thread: std::thread::ScopedJoinHandle<'_, Result<Option<Vec<String>>>>| {
+                    let panicked = |_| Err(Error::internal("a thread that runs vgdb failed"));
+                    thread.join().unwrap_or_else(panicked)
+                };
             sent.into_iter().map(answer).collect()
         });
         running.check()?;
         for answer in answers {
-            if let Answer::None(output) = answer? {
+            if let Some(output) = answer? {
                 let label = running.label();
                 return Err(Error::meter_failed(format!(
                     "valgrind did not execute `{command}` in the server of {label}"
@@ -89,7 +90,8 @@ impl Control {
         Ok(())
     }
 
-    fn send_to(&self, pid: u32, command: &str) -> Result<Answer> {
+    /// Sends a command to one process; returns the last output of vgdb if the process lives and does not execute it.
+    fn send_to(&self, pid: u32, command: &str) -> Result<Option<Vec<String>>> {
         let mut prefix = std::ffi::OsString::from("--vgdb-prefix=");
         prefix.push(&self.prefix);
         let mut prefix_and_pid = vec![prefix, format!("--pid={pid}").into()];
@@ -102,17 +104,17 @@ impl Control {
         let mut last = Vec::new();
         for _ in 0..ATTEMPTS {
             match vgdb.run_within(TIMEOUT) {
-                Ok(output) if output.success() => return Ok(Answer::Done),
+                Ok(output) if output.success() => return Ok(None),
                 Ok(output) => last = output.tail(5),
                 // On a timeout the server may be the reason; it is checked afterwards.
                 Err(error) if error.kind() == Kind::Bench => last = vec![error.to_string()],
                 Err(error) => return Err(error),
             }
             if !Path::new(&format!("/proc/{pid}")).exists() {
-                return Ok(Answer::Done);
+                return Ok(None);
             }
         }
-        Ok(Answer::None(last))
+        Ok(Some(last))
     }
 
     /// Lists the profiles written so far: `OUT.PID.PART-THREAD`, or `OUT.PID-THREAD` of a process that ended.
@@ -138,14 +140,6 @@ impl Control {
         files.sort();
         Ok(files)
     }
-}
-
-/// The result of a command to one process.
-enum Answer {
-    /// It was executed, or the process has ended.
-    Done,
-    /// It was not; the last output of vgdb.
-    None(Vec<String>),
 }
 
 fn remove(file: &Path) -> Result<()> {

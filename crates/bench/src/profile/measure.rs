@@ -113,10 +113,8 @@ pub fn measure(
     if source == CostSource::Callgrind {
         Counter::callgrind()?;
     }
-    let sides = [
-        Side::new(ws, workload, source, before)?.made_by(make, 0),
-        Side::new(ws, workload, source, after)?.made_by(make, 1),
-    ];
+    let side = |server, place| Side::new(ws, request, server, make.map(|make| (make, place)));
+    let sides = [side(before, 0)?, side(after, 1)?];
     let turns = Turns::new(ws, &sides[0].scratch);
     let cpus = allowed_cpus();
     let step = progress::begin("profile", Some(u64::from(runs)));
@@ -237,10 +235,11 @@ struct Side<'a> {
 impl<'a> Side<'a> {
     fn new(
         ws: &Workspace,
-        workload: &'a Workload,
-        source: CostSource,
+        request: &ProfileRequest<'a>,
         server: ProfiledServer<'a>,
+        make: Option<(&'a MakeServer<'a>, usize)>,
     ) -> Result<Self> {
+        let workload = request.workload;
         let adapter = server::adapter(ws)?;
         let clients = Clients::new(ws, server.release, &[workload])?;
         let template = clients.template(ws, adapter.as_ref(), &[workload], server.data)?;
@@ -250,23 +249,15 @@ impl<'a> Side<'a> {
         };
         let scratch = Scratch::open(ws, space)?;
         Ok(Side {
-            source,
+            source: request.source,
             server,
             workload,
             adapter,
             clients,
             template,
             scratch,
-            make: None,
+            make,
         })
-    }
-
-    /// Lets `make` make the server of each run, as the server `place`.
-    fn made_by(self, make: Option<&'a MakeServer<'a>>, place: usize) -> Self {
-        Side {
-            make: make.map(|make| (make, place)),
-            ..self
-        }
     }
 
     /// Starts the server of the run with a seed and a client for it, and calls `work` with them and the measured executable.

@@ -37,8 +37,8 @@ pub use copy::{copy_tree, size_of_tree};
 pub use running::{
     Endpoint, ListenAddress, NAMES_OF_PIPES, Running, ServerProcess, StartPlan, Stop, vgdb_prefix,
 };
-pub(crate) use scratch::memory_available;
 pub use scratch::{Scratch, ServerSpace};
+pub(crate) use scratch::{free_bytes, memory_available};
 pub use start_failure::may_start_with;
 pub(crate) use template::prepare_template;
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::program::Program;
 use super::scratch::{Scratch, socket_folder};
-use super::start_failure::{StartFailure, start_timeout};
+use super::start_failure::start_timeout;
 use super::{AdapterSetup, Instrumentation, Launch, listener, log};
 use crate::inputs::Trace;
 use perfquilt_config::files_below;
@@ -353,7 +353,7 @@ impl Running {
         let mut is_told = false;
         loop {
             if let Some(status) = self.ended()? {
-                return Err(self.start_failure(StartFailure::Ended(status)));
+                return Err(self.end_failure(status, "at start"));
             }
             let mut is_ready = ready(&self.endpoint)?;
             // The port may belong to another program, which answers while this server fails to get it.
@@ -385,7 +385,7 @@ impl Running {
                 }
             }
             if started.elapsed() > timeout {
-                return Err(self.start_failure(StartFailure::NotReady(timeout, others_port)));
+                return Err(self.not_ready(timeout, others_port));
             }
             std::thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(50));
@@ -623,16 +623,16 @@ impl Running {
         stay_in_foreground(error)
     }
 
-    /// Returns the error of a failed start.
-    fn start_failure(&self, failure: StartFailure) -> Error {
-        match failure {
-            StartFailure::Ended(status) => self.end_failure(status, "at start"),
-            StartFailure::NotReady(timeout, _) => {
-                let error = self.failure(&failure.to_string());
-                let slower = "a slower machine may need a larger `start_seconds` in [server]";
-                error.hint_before(slower).start_timeout(timeout)
-            }
+    /// Returns the error of a server that did not accept connections within `timeout`; on `others_port` another program does.
+    fn not_ready(&self, timeout: Duration, others_port: Option<u16>) -> Error {
+        let mut what = format!("was not ready within {} s", timeout.as_secs_f64().round());
+        if let Some(port) = others_port {
+            what += &format!(": another program listens on its port {port}");
         }
+        let slower = "a slower machine may need a larger `start_seconds` in [server]";
+        self.failure(&what)
+            .hint_before(slower)
+            .start_timeout(timeout)
     }
 
     /// Returns the error of a failed server and keeps its log for the user.

@@ -13,6 +13,7 @@ use perfquilt_config::Disk;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_system::files::make_private;
+use perfquilt_system::host::KernelFields;
 use perfquilt_system::locks::{self, Lock};
 use perfquilt_system::process::end_processes_of;
 
@@ -222,18 +223,15 @@ fn is_tmpfs(path: &Path) -> bool {
     rustix::fs::statfs(path).is_ok_and(|fs| fs.f_type == TMPFS_MAGIC)
 }
 
-fn free_bytes(path: &Path) -> u64 {
+/// Returns the bytes that an ordinary user may still write below `path`; 0 if it does not exist.
+pub(crate) fn free_bytes(path: &Path) -> u64 {
     rustix::fs::statvfs(path).map_or(0, |fs| fs.f_bavail.saturating_mul(fs.f_frsize))
 }
 
 /// Memory that the kernel reports as usable without swapping; 0 when it reports none.
 pub(crate) fn memory_available() -> u64 {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    text.lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"))
-        .and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok())
-        .unwrap_or(0)
-        .saturating_mul(1024)
+    let available = KernelFields::read("/proc/meminfo").number("MemAvailable");
+    available.unwrap_or(0).saturating_mul(1024)
 }
 
 #[cfg(test)]

@@ -1,39 +1,11 @@
-//! Reasons why a server fails to start, and the time it gets for a start.
+//! The time that a server gets for a start.
 
-use std::fmt;
-use std::process::ExitStatus;
 use std::time::Duration;
 
 use super::Instrumentation;
-use perfquilt_system::process::describe_exit;
 
 /// Factor by which valgrind slows down a start.
 const VALGRIND_SLOWDOWN: f64 = 8.0;
-
-/// Why a server did not become ready.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum StartFailure {
-    /// The process ended before it accepted connections.
-    Ended(ExitStatus),
-    /// The server did not accept connections within this time; on its port, if one is named, another program does.
-    NotReady(Duration, Option<u16>),
-}
-
-impl fmt::Display for StartFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            StartFailure::Ended(status) => write!(f, "{} at start", describe_exit(*status)),
-            StartFailure::NotReady(timeout, others_port) => {
-                let seconds = timeout.as_secs_f64().round();
-                write!(f, "was not ready within {seconds} s")?;
-                match others_port {
-                    Some(port) => write!(f, ": another program listens on its port {port}"),
-                    None => Ok(()),
-                }
-            }
-        }
-    }
-}
 
 /// Whether a server that was not ready within `timeout` may start with `start_seconds`, because it has another timeout
 /// then, plain or under callgrind.

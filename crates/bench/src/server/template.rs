@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use super::{Launch, Running, ServerAdapter, copy};
-use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress;
 use perfquilt_system::caches;
@@ -14,20 +13,10 @@ use perfquilt_system::process::check_interrupted;
 /// Returns the folder of the data that starts are cloned from, and creates it if it does not exist.
 ///
 /// Starts a server on newly prepared data, calls `fill`, stops the server cleanly and publishes the data
-/// under `key`, which must change with everything that determines the data: the release,
+/// in `parent` under `key`, which must change with everything that determines the data: the release,
 /// [`ServerAdapter::identity`], the workload's options. Concurrent processes create the same data only once,
 /// and a killed process leaves nothing that could be mistaken for a finished data set.
-pub fn prepare_template(
-    ws: &Workspace,
-    adapter: &dyn ServerAdapter,
-    server: &Path,
-    key: &str,
-    fill: &dyn Fn(&mut Running) -> Result<()>,
-) -> Result<PathBuf> {
-    prepare_in(&ws.cache().join("data"), adapter, server, key, fill)
-}
-
-pub(super) fn prepare_in(
+pub(crate) fn prepare_template(
     parent: &Path,
     adapter: &dyn ServerAdapter,
     server: &Path,

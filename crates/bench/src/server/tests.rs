@@ -533,7 +533,7 @@ fn a_template_is_filled_once_and_every_start_gets_a_copy() {
         std::fs::write(running.dir().join("data/rows"), "1 2 3").unwrap();
         Ok(())
     };
-    let make = || template::prepare_in(&parent, &adapter, world.base.path(), "key", &fill);
+    let make = || template::prepare_template(&parent, &adapter, world.base.path(), "key", &fill);
     let template = make().unwrap();
     assert_eq!(make().unwrap(), template);
     assert_eq!(fills.get(), 1);
@@ -585,7 +585,7 @@ fn waiting_for_a_template_does_not_wait_for_its_users() {
         let told = Noted(told);
         let fill = |_: &mut Running| -> Result<()> { Err(Error::server_failed("filled twice")) };
         let base = world.base.path();
-        let make = || template::prepare_in(&parent, &adapter, base, "key", &fill);
+        let make = || template::prepare_template(&parent, &adapter, base, "key", &fill);
         let made = reporting_to(Arc::new(told), make);
         sender.send(made).unwrap();
     };
@@ -615,7 +615,7 @@ fn a_failed_or_killed_filling_leaves_no_template() {
     std::fs::create_dir_all(parent.join("key.tmp/data")).unwrap();
     std::fs::write(parent.join("key.tmp/data/half"), "").unwrap();
     let make = |fill: &dyn Fn(&mut Running) -> Result<()>| {
-        template::prepare_in(&parent, &adapter, world.base.path(), "key", fill)
+        template::prepare_template(&parent, &adapter, world.base.path(), "key", fill)
     };
     let error = make(&|_| Err(Error::server_space("no room"))).unwrap_err();
     assert_eq!(error.message(), "no room");

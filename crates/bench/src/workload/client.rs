@@ -9,6 +9,7 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 
 use super::environment::Environment;
+use super::standstill::StandstillWatch;
 use super::watch::{HostMonitor, ServerUsage};
 use crate::server::Running;
 use perfquilt_config::workspace::Workspace;
@@ -160,20 +161,18 @@ impl TimedBlock<'_> {
     /// Returns whether something stood still in the round that began at `begin`: the client then repeats the round, which
     /// says nothing about a server.
     pub fn repeats(&self, begin: Instant) -> bool {
-        let watch = self
-            .monitor
-            .and_then(|monitor| monitor.standstills.as_ref());
-        watch.is_some_and(|watch| watch.repeats(begin))
+        self.standstills().is_some_and(|watch| watch.repeats(begin))
     }
 
     /// Notes that a client was stopped, if it was.
     pub(super) fn look_at_client(&self, output: &Output) {
-        let watch = self
-            .monitor
-            .and_then(|monitor| monitor.standstills.as_ref());
-        if let Some(watch) = watch.filter(|_| output.was_stopped) {
+        if let Some(watch) = self.standstills().filter(|_| output.was_stopped) {
             watch.client_was_stopped();
         }
+    }
+
+    fn standstills(&self) -> Option<&StandstillWatch> {
+        self.monitor?.standstills.as_ref()
     }
 
     /// Marks the begin of the timed slices. What happened on the host before, when clients connected and read the
@@ -269,18 +268,7 @@ impl BlockSlices {
         match meter {
             Meter::Time => &self.time,
             Meter::Cpu => &self.cpu,
-            Meter::Instructions
-            | Meter::Cycles
-            | Meter::L1iMisses
-            | Meter::BranchMisses
-            | Meter::FrontendBound => &[],
-            Meter::Rss
-            | Meter::ContextSwitches
-            | Meter::IoBytes
-            | Meter::IoCalls
-            | Meter::ServerReads
-            | Meter::ServerWrites
-            | Meter::ServerSyncs => self.usage.get(&meter).map_or(&[], Vec::as_slice),
+            _ => self.usage.get(&meter).map_or(&[], Vec::as_slice),
         }
     }
 }

@@ -56,7 +56,7 @@ impl Clients {
 
     /// Returns the placement of servers and clients.
     pub fn placement(&self) -> &Placement {
-        self.environment.placement()
+        &self.environment.placement
     }
 
     /// Returns the number of a workload's concurrent client threads.
@@ -158,7 +158,7 @@ impl Clients {
     ) -> Result<PathBuf> {
         let key = self.template_key(ws, release, adapter, workloads)?;
         let fill = |running: &mut Running| self.fill(workloads, running);
-        prepare_template(ws, adapter, server, &key, &fill)
+        prepare_template(&ws.cache().join("data"), adapter, server, &key, &fill)
     }
 
     /// Fills a running server with the data of all `workloads`, each data set once, in a database of

@@ -11,7 +11,8 @@ pub struct Environment {
     bench_config: PathBuf,
     /// Removed when dropped.
     folder: tempfile::TempDir,
-    placement: Placement,
+    /// The placement of servers and clients.
+    pub placement: Placement,
 }
 
 impl Environment {
@@ -34,11 +35,6 @@ impl Environment {
             folder,
             placement: Placement::of_this_machine(),
         })
-    }
-
-    /// Returns the placement of servers and clients.
-    pub fn placement(&self) -> &Placement {
-        &self.placement
     }
 
     /// Returns the workspace's `bench-config/`.

@@ -8,6 +8,7 @@ use super::standstill::{StandstillWatch, Standstills};
 use crate::cpu_quota::ControlGroups;
 use crate::server::{Endpoint, StorageCounts, StorageReader};
 use perfquilt_model::observation::HostSample;
+use perfquilt_system::host::KernelFields;
 use perfquilt_system::process::{process_tree, stat_field};
 
 /// Records the state of the measuring processors and the servers, and reports the changes at the end.
@@ -285,20 +286,19 @@ fn read_counts(pids: &[u32]) -> BTreeMap<u32, ProcessCounts> {
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
         let mut switches = BTreeMap::new();
         for task in tasks.flatten() {
-            let status = std::fs::read_to_string(task.path().join("status"));
-            let status = status.unwrap_or_default();
+            let status = KernelFields::read(task.path().join("status"));
             let Some(thread) = task.file_name().to_str().and_then(|id| id.parse().ok()) else {
                 continue;
             };
             let of_thread = Switches {
-                involuntary: named(&status, "nonvoluntary_ctxt_switches").unwrap_or(0),
-                voluntary: named(&status, "voluntary_ctxt_switches").unwrap_or(0),
+                involuntary: status.number("nonvoluntary_ctxt_switches").unwrap_or(0),
+                voluntary: status.number("voluntary_ctxt_switches").unwrap_or(0),
             };
             switches.insert(thread, of_thread);
         }
         // Threads that ended are included.
-        let io = std::fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
-        let sum = |one, other| Some(named(&io, one)? + named(&io, other)?);
+        let io = KernelFields::read(format!("/proc/{pid}/io"));
+        let sum = |one, other| Some(io.number(one)? + io.number(other)?);
         Some(ProcessCounts {
             minor,
             major,
@@ -325,24 +325,16 @@ fn faults(stat: &str) -> Option<(u64, u64)> {
     Some((stat_field(stat, 10)?, stat_field(stat, 12)?))
 }
 
-/// Returns the number in the line `NAME: NUMBER …`.
-fn named(text: &str, name: &str) -> Option<u64> {
-    let mut lines = text.lines().filter_map(|line| line.split_once(':'));
-    let (_, value) = lines.find(|(found, _)| *found == name)?;
-    value.split_whitespace().next()?.parse().ok()
-}
-
 /// Returns the most resident memory of processes: each one's own peak, and the most that one of them has of shared
 /// memory. `None` if the kernel shows none of it.
 fn peak_bytes(pids: &[u32]) -> Option<u64> {
     let (mut own, mut shared) = (0, 0);
     for pid in pids {
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        let of_process = named(&status, "RssShmem").unwrap_or(0);
+        let status = KernelFields::read(format!("/proc/{pid}/status"));
+        let of_process = status.number("RssShmem").unwrap_or(0);
         // A process that ends at this moment has none.
-        own += named(&status, "VmHWM")
-            .unwrap_or(0)
-            .saturating_sub(of_process);
+        let peak = status.number("VmHWM").unwrap_or(0);
+        own += peak.saturating_sub(of_process);
         shared = of_process.max(shared);
     }
     Some((own + shared) << 10).filter(|bytes| *bytes > 0)
@@ -395,10 +387,6 @@ mod tests {
         let stat = "12 (a) b (c) S 1 12 12 0 -1 4194560 345 6 7 8 9 10";
         assert_eq!(faults(stat), Some((345, 7)));
         assert_eq!(faults("12 (a"), None);
-        let status = "Name:\tx\nVmHWM:\t  12 kB\nnonvoluntary_ctxt_switches:\t17\n";
-        assert_eq!(named(status, "nonvoluntary_ctxt_switches"), Some(17));
-        assert_eq!(named(status, "VmHWM"), Some(12));
-        assert_eq!(named(status, "voluntary_ctxt_switches"), None);
     }
 
     #[test]

@@ -321,7 +321,7 @@ impl<'a> SuiteRunner<'a> {
 
     /// Adds the point and the log to an error.
     fn of_item(&self, item: &BuildItem, error: Error, log: &Log) -> Error {
-        let log = format!("the whole log: {}", shown(log.path()));
+        let log = format!("the whole log: {}", shown(&log.path));
         let error = error.details([format!("in {}", item.label)]);
         error.hint_after(&log)
     }

@@ -14,6 +14,7 @@ use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::stats::REDUCTION;
 use perfquilt_model::error::Result;
 use perfquilt_model::observation::Meter;
+use perfquilt_system::host::KernelFields;
 
 /// The version of the measuring protocol, beside the parts that [`harness`] digests: how servers are started,
 /// warmed up and ordered, and which transactions are counted. A change that may alter readings of the same
@@ -70,14 +71,8 @@ impl Facts {
 /// Returns processor, cores, memory, kernel and virtualisation of this machine, and how it is used.
 pub fn machine_facts(counter: Option<&Counter>) -> BTreeMap<String, String> {
     let mut facts = BTreeMap::new();
-    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let field = |name: &str| {
-        cpuinfo
-            .lines()
-            .filter_map(|line| line.split_once(':'))
-            .find(|(key, _)| key.trim() == name)
-            .map(|(_, value)| value.trim().to_owned())
-    };
+    let processor = KernelFields::read("/proc/cpuinfo");
+    let field = |name: &str| processor.get(name).map(str::to_owned);
     let mut add = |name: &str, value: Option<String>| {
         if let Some(value) = value.filter(|value| !value.is_empty()) {
             facts.insert(name.to_owned(), value);
@@ -88,13 +83,9 @@ pub fn machine_facts(counter: Option<&Counter>) -> BTreeMap<String, String> {
         field("model name").or_else(|| field("CPU part").map(|part| format!("ARM part {part}"))),
     );
     add("cores", Some(allowed_cpus().len().to_string()));
-    let memory = std::fs::read_to_string("/proc/meminfo")
-        .ok()
-        .and_then(|text| {
-            let kib: u64 = text.split_whitespace().nth(1)?.parse().ok()?;
-            Some(format!("{:.0} GiB", kib as f64 / f64::from(1 << 20)))
-        });
-    add("memory", memory);
+    let memory = KernelFields::read("/proc/meminfo").number("MemTotal");
+    let gib = |kib: u64| format!("{:.0} GiB", kib as f64 / f64::from(1 << 20));
+    add("memory", memory.map(gib));
     let uname = rustix::system::uname();
     add(
         "kernel",

@@ -49,15 +49,8 @@ impl Links {
     pub(super) fn forget(&self, seeds: &[u64]) {
         let gone: Vec<Linked> = {
             let mut links = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let mut gone = Vec::new();
-            links.retain(|(_, seed), linked| {
-                let stays = !seeds.contains(seed);
-                if !stays {
-                    gone.push(Arc::clone(linked));
-                }
-                stays
-            });
-            gone
+            let gone = links.extract_if(.., |(_, seed), _| seeds.contains(seed));
+            gone.map(|(_, linked)| linked).collect()
         };
         for linked in gone {
             let path = linked.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -49,7 +49,7 @@ impl<'a> Spec<'a> {
         let names = preset.workloads.iter();
         let workloads = names.map(|name| preset.workload(&ws.config, name));
         check_storage(ws, &preset.meters)?;
-        header.machine = site.machine();
+        header.machine = site.facts.machine.clone();
         header.harness = identity::harness(ws, &site.facts.counter, layouts)?;
         Ok(Spec {
             ws,

@@ -80,14 +80,15 @@ impl Fixture {
 }
 
 fn site(cluster: Option<&str>) -> Site {
+    let mut machine = BTreeMap::from([("processor".to_owned(), "p".to_owned())]);
+    machine.extend(cluster.map(|words| ("cluster".to_owned(), words.to_owned())));
     Site {
         scheduler: None,
         facts: Facts {
-            machine: BTreeMap::from([("processor".to_owned(), "p".to_owned())]),
+            machine,
             meters: vec![Meter::Instructions],
             counter: "callgrind".to_owned(),
         },
-        cluster: cluster.map(str::to_owned),
     }
 }
 

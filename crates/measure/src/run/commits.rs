@@ -251,10 +251,7 @@ fn series_name(first: &str, series: &Series) -> String {
 
 /// Returns the commits after `first` up to `last`, oldest first.
 pub(super) fn commits(git: &Git, first: &str, last: &str) -> Result<Vec<Commit>> {
-    let log = |options: &[&str], range: &str| {
-        let common = ["log", "--no-show-signature", "-z", "--format=%H %T %s"];
-        git.run(&[&common[..], options, &[range]].concat())
-    };
+    let log = |options: &[&str], range: &str| git.run(&[&LOG[..], options, &[range]].concat());
     let all = ["--first-parent", "--reverse"];
     let between = log(&all, &format!("{first}..{last}"))?;
     let mut commits = entries(&between.stdout_text())?;
@@ -274,6 +271,16 @@ pub(super) fn commits(git: &Git, first: &str, last: &str) -> Result<Vec<Commit>>
         return Ok(begins);
     }
     Ok(commits)
+}
+
+/// Begins git's command that lists commits for [`entries`].
+const LOG: [&str; 4] = ["log", "--no-show-signature", "-z", "--format=%H %T %s"];
+
+/// Returns the commit called `name`.
+pub(super) fn commit_of(git: &Git, name: &str) -> Result<Commit> {
+    let text = git.ok(&[&LOG[..], &["-1", name]].concat())?;
+    let found = entries(&text)?.pop();
+    found.ok_or_else(|| Error::internal("git log lists no commit"))
 }
 
 /// Parses the entries of the log; an invalid entry is an error, so that no commit is lost.

@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 use super::bisect::bisect;
 use super::build_rebased;
-use super::commits::{Commit, CommitRevisions, commits};
+use super::commits::{Commit, CommitRevisions, commit_of, commits};
 use super::request::BisectRequest;
 use perfquilt_config::WatchedLine;
 use perfquilt_config::workspace::Workspace;
@@ -130,21 +130,7 @@ fn tip(ws: &Workspace, line: &WatchedLine, from: &Release) -> Result<Commit> {
 
 /// Returns a commit of the object store.
 fn commit(ws: &Workspace, name: &str) -> Result<Commit> {
-    let git = Git::bare(&ws.object_store());
-    let text = git.ok(&[
-        "log",
-        "-1",
-        "--no-show-signature",
-        "--format=%H %T %s",
-        name,
-    ])?;
-    let mut words = text.splitn(3, ' ').map(str::to_owned);
-    let mut next = || words.next().unwrap_or_default();
-    Ok(Commit {
-        id: next(),
-        tree: next(),
-        title: next(),
-    })
+    commit_of(&Git::bare(&ws.object_store()), name)
 }
 
 /// Adds what to do where an end of the new commits does not build, so that nothing is known of their speed.

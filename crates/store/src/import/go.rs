@@ -450,10 +450,7 @@ impl Names {
         let name = suffix
             .and_then(|suffix| name.strip_suffix(&*suffix))
             .unwrap_or(name);
-        match name {
-            "" => "benchmark".to_owned(),
-            name => name.to_owned(),
-        }
+        or_benchmark(name)
     }
 }
 
@@ -490,6 +487,12 @@ fn has_points(inputs: &[InputText], files: &[GoFile]) -> Result<bool> {
     Ok(!without && (is_own || inputs.len() == 1 && points.contains(&Point::BASE)))
 }
 
+/// Returns a name, also for a benchmark without one.
+fn or_benchmark(name: &str) -> String {
+    let name = if name.is_empty() { "benchmark" } else { name };
+    name.to_owned()
+}
+
 /// Splits a benchmark's name into the workload and the point.
 fn name_and_point(name: &str, files: &[GoFile]) -> (String, Option<Point>) {
     let is_point = |part: &&str| part.starts_with("point=");
@@ -499,15 +502,7 @@ fn name_and_point(name: &str, files: &[GoFile]) -> (String, Option<Point>) {
     let parts = name.split('/').filter(|part| !is_point(part));
     let parts: Vec<&str> = parts.collect();
     if !is_own {
-        let name = parts.join(".");
-        return (
-            if name.is_empty() {
-                "benchmark".to_owned()
-            } else {
-                name
-            },
-            point,
-        );
+        return (or_benchmark(&parts.join(".")), point);
     }
     let word = parts[1..].join("/");
     let word = word.strip_prefix("workload=").unwrap_or(&word);

@@ -20,7 +20,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
-use std::io::{PipeReader, PipeWriter, Write};
+use std::io::{PipeReader, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -570,7 +570,7 @@ impl Command {
             Stdio::null()
         });
         let merged = if matches!(self.stderr, Sink::Merged) {
-            let (reader, writer) = merged_pipe()?;
+            let (reader, writer) = std::io::pipe().map_err(no_pipe)?;
             command.stdout(writer.try_clone().map_err(no_pipe)?);
             command.stderr(writer);
             Some(reader)
@@ -806,10 +806,6 @@ impl Command {
 fn no_thread(error: &std::io::Error) -> Error {
     Error::program_limit(format!("cannot start a thread: {error}"))
         .hint("raise the limit of processes (`ulimit -u`, `processes` in [sandbox]), or end some")
-}
-
-fn merged_pipe() -> Result<(PipeReader, PipeWriter)> {
-    std::io::pipe().map_err(no_pipe)
 }
 
 #[allow(clippy::needless_pass_by_value)] // What `map_err` passes.

@@ -15,6 +15,7 @@ use rustix::process::{
 
 use super::process_tree::{all_processes, children};
 use super::{process_tree, stat_field};
+use crate::host::KernelFields;
 
 /// The environment variable that marks a start. All descendants inherit it.
 pub(super) const MARK: &str = "PERFQUILT_START";
@@ -105,11 +106,9 @@ impl OrphanProcess {
 
 /// Returns the process that traces `pid`.
 fn tracer(pid: u32) -> Option<u32> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let field = status
-        .lines()
-        .find_map(|line| line.strip_prefix("TracerPid:"))?;
-    field.trim().parse().ok().filter(|&tracer| tracer != 0)
+    let status = KernelFields::read(format!("/proc/{pid}/status"));
+    let tracer = status.get("TracerPid")?.parse().ok();
+    tracer.filter(|&tracer| tracer != 0)
 }
 
 /// Reaps the child `pid` if it has ended; returns whether it has.

@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::host::KernelFields;
 use perfquilt_model::error::{Error, Result};
 
 static INTERRUPTED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
@@ -34,12 +35,11 @@ pub fn install_signal_handlers() -> Result<()> {
 
 /// Returns whether this program was started with `signal` ignored.
 fn is_ignored(signal: i32) -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let status = KernelFields::read("/proc/self/status");
     let mask = status
-        .lines()
-        .find_map(|line| line.strip_prefix("SigIgn:"))
-        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
+        .get("SigIgn")
+        .map(|mask| u64::from_str_radix(mask, 16));
+    matches!(mask, Some(Ok(mask)) if mask >> (signal - 1) & 1 == 1)
 }
 
 /// Returns whether a signal has asked this program to stop.

@@ -21,16 +21,16 @@ pub struct Client(UnixStream);
 
 impl PacketStream for Client {
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        self.0.write_all(bytes).map_err(|error| lost(&error))
+        self.0.write_all(bytes).map_err(lost)
     }
 
     fn read_packet(&mut self) -> Result<(u8, Vec<u8>)> {
         let mut head = [0; 4];
-        self.0.read_exact(&mut head).map_err(|error| lost(&error))?;
+        self.0.read_exact(&mut head).map_err(lost)?;
         let [a, b, c, number] = head;
         let mut content = vec![0; packet_length([a, b, c])];
         let read = self.0.read_exact(&mut content);
-        read.map_err(|error| lost(&error))?;
+        read.map_err(lost)?;
         Ok((number, content))
     }
 }
@@ -38,9 +38,9 @@ impl PacketStream for Client {
 impl Client {
     /// Connects as `root` with an empty password.
     pub fn connect(socket: &Path) -> Result<Self> {
-        let stream = UnixStream::connect(socket).map_err(|error| lost(&error))?;
+        let stream = UnixStream::connect(socket).map_err(lost)?;
         let set = stream.set_read_timeout(Some(READ_TIMEOUT));
-        set.map_err(|error| lost(&error))?;
+        set.map_err(lost)?;
         let mut client = Client(stream);
         log_in(&mut client, None)?;
         Ok(client)
@@ -75,7 +75,8 @@ impl Client {
     }
 }
 
-fn lost(error: &std::io::Error) -> Error {
+#[allow(clippy::needless_pass_by_value)] // What `map_err` passes.
+fn lost(error: std::io::Error) -> Error {
     Error::server_failed(format!("cannot connect to the server: {error}"))
 }
 

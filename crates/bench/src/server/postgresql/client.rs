@@ -42,10 +42,8 @@ impl Client {
 
     /// The same, of a server that answers within `timeout`.
     pub fn connect_within(socket: &Path, database: &str, timeout: Duration) -> Result<Self> {
-        let stream = UnixStream::connect(socket).map_err(|error| lost(&error))?;
-        stream
-            .set_read_timeout(Some(timeout))
-            .map_err(|error| lost(&error))?;
+        let stream = UnixStream::connect(socket).map_err(lost)?;
+        stream.set_read_timeout(Some(timeout)).map_err(lost)?;
         let mut client = Client {
             stream,
             input: BytesMut::new(),
@@ -57,7 +55,7 @@ impl Client {
             ("client_encoding", "UTF8"),
             ("application_name", "perfquilt"),
         ];
-        frontend::startup_message(parameters, &mut client.output).map_err(|e| lost(&e))?;
+        frontend::startup_message(parameters, &mut client.output).map_err(lost)?;
         client.exchange(&mut |message| match message {
             Message::AuthenticationCleartextPassword
             | Message::AuthenticationMd5Password(_)
@@ -80,7 +78,7 @@ impl Client {
                     range.map(|range| String::from_utf8_lossy(&buffer[range]).into_owned())
                 };
                 let values = row.ranges().map(|range| Ok(text(range))).collect();
-                rows.push(values.map_err(|e| lost(&e))?);
+                rows.push(values.map_err(lost)?);
             }
             Ok(())
         })
@@ -90,7 +88,7 @@ impl Client {
 
     /// Adds a text statement to the messages that the next [`Client::exchange`] sends.
     pub fn send_query(&mut self, statements: &str) -> Result<()> {
-        frontend::query(statements, &mut self.output).map_err(|e| lost(&e))
+        frontend::query(statements, &mut self.output).map_err(lost)
     }
 
     /// Returns the buffer of the messages that the next [`Client::exchange`] sends.
@@ -101,9 +99,7 @@ impl Client {
     /// Sends the buffered messages, which must make the server ready for a query exactly once (a query or a sync), and
     /// passes its answers to `each` until it is.
     pub fn exchange(&mut self, each: &mut dyn FnMut(Message) -> Result<()>) -> Result<()> {
-        self.stream
-            .write_all(&self.output)
-            .map_err(|error| lost(&error))?;
+        self.stream.write_all(&self.output).map_err(lost)?;
         self.output.clear();
         let mut failure: Option<Error> = None;
         loop {
@@ -129,7 +125,7 @@ impl Client {
 
     fn receive(&mut self) -> Result<Message> {
         loop {
-            if let Some(message) = Message::parse(&mut self.input).map_err(|e| lost(&e))? {
+            if let Some(message) = Message::parse(&mut self.input).map_err(lost)? {
                 return Ok(message);
             }
             let used = self.input.len();
@@ -140,7 +136,7 @@ impl Client {
                 Ok(0) => return Err(Error::server_failed("the server closed the connection")),
                 Ok(_) => {}
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(lost(&error)),
+                Err(error) => return Err(lost(error)),
             }
         }
     }
@@ -167,6 +163,7 @@ fn refused(mut fields: ErrorFields<'_>) -> Error {
     ))
 }
 
-fn lost(error: &std::io::Error) -> Error {
+#[allow(clippy::needless_pass_by_value)] // What `map_err` passes.
+fn lost(error: std::io::Error) -> Error {
     Error::server_failed(format!("the connection to the server failed: {error}"))
 }

@@ -201,7 +201,7 @@ impl Client for CommandClient {
         let settings = &self.settings;
         let patterns = Patterns::new(settings).map_err(|bad| Error::configuration(bad.message))?;
         let (workload, section) = (&self.name, &block.workload.settings);
-        let placement = environment.placement();
+        let placement = &environment.placement;
         let mut commands = Vec::with_capacity(servers.len());
         for (_, running) in servers.iter() {
             let command = self.client_command(running)?;

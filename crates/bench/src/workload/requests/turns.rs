@@ -230,7 +230,7 @@ impl Measurement<'_> {
         let of_threads: Vec<Vec<Vec<Connection<'_>>>> =
             (0..threads).map(connect).collect::<Result<_, _>>()?;
         let servers = self.settle(servers);
-        let placement = self.environment.placement();
+        let placement = &self.environment.placement;
         std::thread::scope(|scope| {
             // Use a new thread, since it is moved to the processors of the servers.
             let measured = scope.spawn(|| {
@@ -262,7 +262,7 @@ impl Measurement<'_> {
     /// Returns the servers, with all their processes moved to the processors of the measurement. Connections are open, so
     /// these include those that work for a connection alone.
     fn settle(&self, servers: &[(Point, Running)]) -> Vec<Server> {
-        let placement = self.environment.placement();
+        let placement = &self.environment.placement;
         let settled = servers.iter().map(|(point, running)| {
             placement.settle(running.pid(), self.settings.threads);
             let processes = running.pids().into_iter().map(|pid| Process {
@@ -297,7 +297,7 @@ impl Measurement<'_> {
         let each = (self.settings.connections / threads) as usize;
         let burst = Burst::new(of_threads.len());
         std::thread::scope(|scope| {
-            let placement = self.environment.placement();
+            let placement = &self.environment.placement;
             for (thread, mut connections) in of_threads.into_iter().enumerate() {
                 let burst = &burst;
                 scope.spawn(move || {

@@ -19,24 +19,17 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Returns the command that runs sysbench with the driver, which writes its results to `folder`.
 pub(super) fn driver(
     environment: &Environment,
-    servers: &[(Point, &Running)],
+    servers: &[&Running],
     settings: &SysbenchSettings,
     folder: &Path,
     seed: u64,
 ) -> Result<Command> {
-    let joined = |texts: Vec<String>| texts.join(",");
-    let sockets = joined(
-        servers
-            .iter()
-            .map(|(_, running)| running.endpoint.socket.display().to_string())
-            .collect(),
-    );
-    let pids = joined(
-        servers
-            .iter()
-            .map(|(_, running)| running.pid().to_string())
-            .collect(),
-    );
+    let joined = |text: &dyn Fn(&Running) -> String| {
+        let texts: Vec<String> = servers.iter().map(|running| text(running)).collect();
+        texts.join(",")
+    };
+    let sockets = joined(&|running| running.endpoint.socket.display().to_string());
+    let pids = joined(&|running| running.pid().to_string());
     if sockets.matches(',').count() + 1 != servers.len() {
         return Err(Error::internal(format!(
             "a socket's path has a comma: {sockets}"
@@ -68,13 +61,10 @@ pub(super) fn run(
 ) -> Result<BlockSlices, ClientFailure> {
     let folder = environment.results_folder()?;
     let points: Vec<Point> = servers.iter().map(|(point, _)| *point).collect();
-    let references: Vec<(Point, &Running)> = servers
-        .iter()
-        .map(|(point, running)| (*point, running))
-        .collect();
-    for (_, running) in &references {
+    let references: Vec<&Running> = servers.iter().map(|(_, running)| running).collect();
+    for running in &references {
         environment
-            .placement()
+            .placement
             .settle(running.pid(), settings.threads);
     }
     let command = driver(environment, &references, settings, folder.path(), item.seed)?
@@ -88,7 +78,7 @@ pub(super) fn run(
             settings.slice_transactions.to_string(),
         );
     let mut child = environment
-        .placement()
+        .placement
         .client(command, settings.threads)
         .spawn()?;
     let limit = item.warm_up_seconds + 4.0 * item.seconds + EXTRA_SECONDS;

@@ -36,7 +36,7 @@ fn parse_slices(bytes: &[u8], points: &[Point]) -> Result<BlockSlices, String> {
     if (words.next(), words.next()) != (Some("perfquilt-slices"), Some("1")) {
         return Err(format!("unknown header line `{head}`"));
     }
-    let fields: Vec<(&str, u64)> = words
+    let fields: BTreeMap<&str, u64> = words
         .map(|word| {
             word.split_once('=')
                 .and_then(|(key, value)| Some((key, value.parse().ok()?)))
@@ -44,11 +44,8 @@ fn parse_slices(bytes: &[u8], points: &[Point]) -> Result<BlockSlices, String> {
         })
         .collect::<Result<_, String>>()?;
     let field = |name: &str| {
-        fields
-            .iter()
-            .find(|(key, _)| *key == name)
-            .map(|(_, value)| *value)
-            .ok_or_else(|| format!("no field `{name}`"))
+        let found = fields.get(name).copied();
+        found.ok_or_else(|| format!("no field `{name}`"))
     };
     let size = |name: &str| field(name).map(|value| usize::try_from(value).unwrap_or(usize::MAX));
     let (servers, rows, with_cpu) = (size("servers")?, size("rows")?, field("cpu")? == 1);

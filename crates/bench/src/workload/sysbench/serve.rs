@@ -8,7 +8,7 @@ use super::{SysbenchSettings, interleave};
 use crate::server::Running;
 use crate::workload::{Environment, Requests};
 use perfquilt_model::error::{Error, Result};
-use perfquilt_model::point::Point;
+
 use perfquilt_system::process::{Child, check_interrupted};
 
 /// Timeout of one request; servers under valgrind are slow.
@@ -34,8 +34,7 @@ impl<'a> SysbenchSession<'a> {
         workload: &'a str,
     ) -> Result<Self> {
         let folder = environment.results_folder()?;
-        let servers = [(Point::BASE, running)];
-        let command = interleave::driver(environment, &servers, settings, folder.path(), seed)?
+        let command = interleave::driver(environment, &[running], settings, folder.path(), seed)?
             .env("PERFQUILT_MODE", "serve")
             .behind(before);
         Ok(SysbenchSession {

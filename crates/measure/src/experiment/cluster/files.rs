@@ -87,13 +87,13 @@ pub(super) struct BlockFile {
     /// The measurements.
     block: Block,
     /// The machine that measured it.
-    machine: String,
+    pub(super) machine: String,
     /// The lane of that machine.
     lane: u32,
     /// Without places.
     events: Vec<Event>,
     /// Why the block ended before its end.
-    error: Option<Failure>,
+    pub(super) error: Option<Failure>,
 }
 
 impl BlockFile {
@@ -114,16 +114,6 @@ impl BlockFile {
             events,
             error: error.map(|error| Failure::new(error, None)),
         }
-    }
-
-    /// Returns the machine that measured the block.
-    pub(super) fn machine(&self) -> &str {
-        &self.machine
-    }
-
-    /// Returns why the block failed as a whole, if it did.
-    pub(super) fn fault(&self) -> Option<&Failure> {
-        self.error.as_ref()
     }
 
     /// Returns the workloads that failed, with the reasons.

@@ -337,7 +337,7 @@ impl<'a> Cluster<'a> {
         // An earlier coordinator's jobs may have measured them. Where one failed, that coordinator has stopped: what was wrong may
         // be mended.
         pending.retain(|asked| match self.read(&asked.block) {
-            Some(file) if file.fault().is_none() => {
+            Some(file) if file.error.is_none() => {
                 let key = key_of(&asked.block);
                 self.waiting().results.insert(key, Some(file));
                 false
@@ -407,8 +407,8 @@ impl<'a> Cluster<'a> {
     /// machine: only when two machines agree is it the experiment's fault, or the workload's.
     fn receive(&self, task: u32, block: &Block, file: BlockFile) -> Result<()> {
         let mut waiting = self.waiting();
-        if let Some(failure) = file.fault() {
-            let machine = file.machine().to_owned();
+        if let Some(failure) = &file.error {
+            let machine = file.machine.clone();
             remove(&self.result_path(block));
             let error = Error::from(failure.clone());
             progress::warn(error.warning(&machine));
@@ -429,7 +429,7 @@ impl<'a> Cluster<'a> {
             return Ok(());
         }
         if let Some((workload, error)) = self.unconfirmed(&mut waiting, &file) {
-            let who = format!("{}: workload {workload}", file.machine());
+            let who = format!("{}: workload {workload}", &file.machine);
             progress::warn(error.warning(who));
             remove(&self.result_path(block));
             self.dispatch().retry(task);
@@ -458,7 +458,7 @@ impl<'a> Cluster<'a> {
         let mut failed: Vec<_> = file.failed_workloads().collect();
         failed.retain(|(workload, _)| {
             let reports = &mut waiting.failed_workloads;
-            !self.agree(reports, (*workload).to_owned(), file.machine())
+            !self.agree(reports, (*workload).to_owned(), &file.machine)
         });
         failed.pop()
     }
@@ -560,7 +560,7 @@ impl Lane for ClusterLane<'_, '_> {
             // A hole: further blocks make up for it.
             return Ok(());
         };
-        let machine = file.machine().to_owned();
+        let machine = file.machine.clone();
         for event in file.into_events(block)? {
             // A point whose server failed on one machine alone stays.
             if let Event::Failed { point, .. } = &event {

@@ -112,10 +112,7 @@ impl ReplyReader for Reader {
         let (head, mut response) = match self.response.take() {
             Some(response) => (0, response),
             None => match head(request, input)? {
-                Some(Head::Failure { length, outcome }) => {
-                    return Ok(Progress::complete(length, outcome));
-                }
-                Some(Head::Response { length, response }) => (length, response),
+                Some(head) => head,
                 None => return Ok(Progress::incomplete(0)),
             },
         };
@@ -136,19 +133,8 @@ impl ReplyReader for Reader {
     }
 }
 
-/// The head of a response.
-enum Head {
-    /// An error. Its body may end with the connection, and no request follows it.
-    Failure {
-        length: usize,
-        outcome: ReplyOutcome<'static>,
-    },
-    /// Any other response.
-    Response { length: usize, response: Response },
-}
-
-/// Reads the head of a response; `None` if it is not complete yet.
-fn head(request: &Request, input: &[u8]) -> Result<Option<Head>, Malformed> {
+/// Reads the head of a response, and returns its length; `None` if it is not complete yet.
+fn head(request: &Request, input: &[u8]) -> Result<Option<(usize, Response)>, Malformed> {
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut response = httparse::Response::new(&mut headers);
     let length = match response.parse(input) {
@@ -170,7 +156,9 @@ fn head(request: &Request, input: &[u8]) -> Result<Option<Head>, Malformed> {
         _ => {
             let reason = response.reason.unwrap_or_default();
             let outcome = ReplyOutcome::Error(format!("{status} {reason}").into_bytes().into());
-            return Ok(Some(Head::Failure { length, outcome }));
+            // Its body may end with the connection, and no request follows it.
+            let body = Body::Length(0);
+            return Ok(Some((length, Response { body, outcome })));
         }
     };
     let body = if has_no_body(request, status) {
@@ -185,8 +173,7 @@ fn head(request: &Request, input: &[u8]) -> Result<Option<Head>, Malformed> {
                 .to_owned(),
         ));
     }
-    let response = Response { body, outcome };
-    Ok(Some(Head::Response { length, response }))
+    Ok(Some((length, Response { body, outcome })))
 }
 
 /// Returns a header line's name in lower case, empty if it has none.

@@ -5,7 +5,11 @@
 
 use std::fmt::Write;
 
+use bytes::BytesMut;
+use postgres_protocol::message::frontend;
+
 use super::{Malformed, Progress, Protocol, ProtocolKind, ReplyOutcome, ReplyReader};
+use crate::server::postgresql::client::USER;
 use crate::workload::requests::request::Request;
 use crate::workload::requests::settings::RequestSettings;
 use crate::workload::requests::stream::Stream;
@@ -20,10 +24,6 @@ pub(super) const KIND: ProtocolKind = ProtocolKind {
     protocol: |prepared| Box::new(Postgresql { prepared }),
 };
 
-/// The protocol's version, 3.0.
-const VERSION: i32 = 3 << 16;
-/// The superuser that the adapter creates.
-const USER: &str = "postgres";
 /// The longest message that is believed.
 const MAX_MESSAGE: usize = 1 << 28;
 /// The most values of a statement; the protocol counts them in 16 bits.
@@ -87,24 +87,13 @@ impl Protocol for Postgresql {
     }
 
     fn open(&self, stream: &mut Stream, database: Option<&str>) -> CheckedResult<()> {
-        let mut out = Vec::new();
-        let database = database.unwrap_or("postgres");
-        let words = [
-            "user",
-            USER,
-            "database",
-            database,
-            "application_name",
-            "perfquilt",
+        let parameters = [
+            ("user", USER),
+            ("database", database.unwrap_or("postgres")),
+            ("application_name", "perfquilt"),
         ];
-        let length = 4 + 4 + words.iter().map(|word| word.len() + 1).sum::<usize>() + 1;
-        out.extend((length as i32).to_be_bytes());
-        out.extend(VERSION.to_be_bytes());
-        for word in words {
-            out.extend(word.as_bytes());
-            out.push(0);
-        }
-        out.push(0);
+        let mut out = BytesMut::new();
+        frontend::startup_message(parameters, &mut out).map_err(unwritable)?;
         finish(stream, &out)
     }
 
@@ -128,13 +117,10 @@ impl Protocol for Postgresql {
 
     fn publish_counters(&self, stream: &mut Stream) -> CheckedResult<()> {
         // A session publishes its counts at most once a second otherwise.
-        let mut out = Vec::new();
-        message(b'Q', &mut out, |out| {
-            // Before release 15 a collector process has the counts, and there is no such function.
-            out.extend(
-                b"DO $$ BEGIN PERFORM pg_stat_force_next_flush(); EXCEPTION WHEN undefined_function THEN NULL; END $$\0",
-            );
-        });
+        // Before release 15 a collector process has the counts, and there is no such function.
+        let publish = "DO $$ BEGIN PERFORM pg_stat_force_next_flush(); EXCEPTION WHEN undefined_function THEN NULL; END $$";
+        let mut out = BytesMut::new();
+        frontend::query(publish, &mut out).map_err(unwritable)?;
         finish(stream, &out)
     }
 
@@ -189,6 +175,12 @@ impl Reader {
         self.incomplete = Some(outcome.into_owned());
         Ok(Progress::incomplete(length))
     }
+}
+
+/// Returns the error of a message that cannot be written.
+#[allow(clippy::needless_pass_by_value)] // What `map_err` passes.
+fn unwritable(error: std::io::Error) -> Error {
+    Error::internal(format!("cannot write a message: {error}"))
 }
 
 /// Sends `out` and reads until the server is ready for a query.
