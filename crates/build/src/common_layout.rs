@@ -75,16 +75,13 @@ impl SectionPlan {
             .missing
             .iter()
             .map(|&(key, floor)| floor.saturating_add(Draw::of(seed, key).padding));
-        let padding = match self.place {
-            SectionPlace::First => draw.large,
-            SectionPlace::Everywhere | SectionPlace::Somewhere => draw.padding,
+        let (padding, page_start) = match self.place {
+            SectionPlace::First => (draw.large, true),
+            SectionPlace::Everywhere => (draw.padding, draw.page_start),
+            SectionPlace::Somewhere => (draw.padding, false),
         };
         let size = missing.fold(self.floor.saturating_add(padding), u64::saturating_add);
-        let page_start = match self.place {
-            SectionPlace::First => true,
-            SectionPlace::Everywhere => draw.page_start,
-            SectionPlace::Somewhere => false,
-        };
+
         let align = if page_start {
             self.align.max(PAGE)
         } else {

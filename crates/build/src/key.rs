@@ -19,15 +19,8 @@ pub(super) fn of_server(
     tools: &[String],
     profile: Option<&str>,
 ) -> String {
-    let mut digest = Sha256::new();
-    for part in [KEY_FORMAT, tree, recipe]
-        .into_iter()
-        .chain(tools.iter().map(String::as_str))
-        .chain(profile)
-    {
-        digest::add(&mut digest, part.as_bytes());
-    }
-    hex::encode(digest.finalize())[..40].to_owned()
+    let tools = tools.iter().map(String::as_str).chain(profile);
+    digest::of([KEY_FORMAT, tree, recipe].into_iter().chain(tools))[..40].to_owned()
 }
 
 /// Returns the digest of the part of a recipe that determines the build tree, without what is installed from it.

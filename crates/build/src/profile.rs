@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use super::files::{is_complete, list};
 use super::identity::identity_of_files;
@@ -23,7 +22,7 @@ use perfquilt_config::{ProfileSource, Recipe};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress;
 use perfquilt_system::caches;
-use perfquilt_system::digest::add;
+use perfquilt_system::digest;
 use perfquilt_system::process::{Command, find_program};
 
 /// File that describes a cached profile.
@@ -199,11 +198,7 @@ impl ProfileProvider {
     /// Returns the key of the profile that the server of `tree` is compiled with.
     pub(super) fn key(&self, tree: &str) -> String {
         let tree = self.shared.as_ref().map_or(tree, |base| &base.tree);
-        let mut digest = Sha256::new();
-        for part in [FORMAT, &self.instrumented.key(tree), &self.identity] {
-            add(&mut digest, part.as_bytes());
-        }
-        hex::encode(digest.finalize())[..40].to_owned()
+        digest::of([FORMAT, &self.instrumented.key(tree), &self.identity])[..40].to_owned()
     }
 
     /// Returns the profile for `tree` if the cache holds it completely and it counts.

@@ -80,7 +80,8 @@ pub struct Dispatch<'e> {
     /// The largest number of an attempt that was submitted or found.
     latest: u32,
     running: BTreeSet<u32>,
-    lost: BTreeSet<u32>,
+    /// The tasks that have no results after all attempts.
+    pub lost: BTreeSet<u32>,
     done: usize,
     /// Whether the scheduler did not answer at the last poll.
     is_silent: bool,
@@ -149,11 +150,6 @@ impl<'e> Dispatch<'e> {
     pub fn machines(&self) -> BTreeSet<&str> {
         let running = self.running.iter().filter_map(|task| self.open.get(task));
         running.filter_map(|open| open.machine.as_deref()).collect()
-    }
-
-    /// Returns the tasks that have no results after all attempts.
-    pub fn lost(&self) -> &BTreeSet<u32> {
-        &self.lost
     }
 
     /// Returns whether every task has its results or is lost.
@@ -424,7 +420,7 @@ mod tests {
         scheduler.set("w-3", 1, JobState::Ended);
         dispatch.poll().unwrap();
         assert_eq!(codes(dispatch.poll()), [LOST]);
-        assert_eq!(*dispatch.lost(), BTreeSet::from([1]));
+        assert_eq!(dispatch.lost, BTreeSet::from([1]));
         // It published late.
         assert!(dispatch.finish(1) && !dispatch.finish(1));
         assert!(dispatch.finish(0) && dispatch.is_over());

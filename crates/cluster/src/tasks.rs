@@ -90,12 +90,12 @@ fn wait(
             }
         }
         if open.is_empty() {
-            return Ok(dispatch.lost().clone());
+            return Ok(dispatch.lost.clone());
         }
         if asked.is_none_or(|asked| asked.elapsed() >= SCHEDULER_INTERVAL) {
             let warnings = dispatch.poll()?.into_iter();
             warnings.for_each(progress::warn);
-            open.retain(|task| !dispatch.lost().contains(task));
+            open.retain(|task| !dispatch.lost.contains(task));
             asked = Some(Instant::now());
         }
         std::thread::sleep(RESULT_INTERVAL);

@@ -21,6 +21,15 @@ pub fn add(digest: &mut Sha256, part: &[u8]) {
     digest.update(part);
 }
 
+/// Returns the digest of `parts`, in hexadecimal.
+pub fn of<P: AsRef<[u8]>>(parts: impl IntoIterator<Item = P>) -> String {
+    let mut digest = Sha256::new();
+    for part in parts {
+        add(&mut digest, part.as_ref());
+    }
+    hex::encode(digest.finalize())
+}
+
 /// Adds everything that `source` still has.
 pub fn add_all(digest: &mut Sha256, source: &mut impl Read) -> std::io::Result<()> {
     let mut buffer = vec![0; 1 << 16];
@@ -161,12 +170,7 @@ mod tests {
 
     #[test]
     fn parts_do_not_run_into_each_other() {
-        let of = |parts: [&[u8]; 2]| {
-            let mut digest = Sha256::new();
-            parts.iter().for_each(|part| add(&mut digest, part));
-            digest.finalize()
-        };
-        assert_ne!(of([b"ab", b"c"]), of([b"a", b"bc"]));
+        assert_ne!(of(["ab", "c"]), of(["a", "bc"]));
     }
 
     #[test]

@@ -36,11 +36,7 @@ struct Record {
 impl Records {
     /// Returns the records in `folder` of a command with these `words`, run in `directory`.
     pub fn of(folder: PathBuf, words: &[String], directory: Option<&str>) -> Self {
-        let mut of_words = Sha256::new();
-        for word in words.iter().map(String::as_str).chain(directory) {
-            digest::add(&mut of_words, word.as_bytes());
-        }
-        let command = hex::encode(of_words.finalize());
+        let command = digest::of(words.iter().map(String::as_str).chain(directory));
         Records { folder, command }
     }
 

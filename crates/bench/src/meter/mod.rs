@@ -55,7 +55,8 @@ pub type RunTransactions<'a> = dyn FnMut(&Running, u64) -> Result<u64> + 'a;
 /// This machine's source of counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counter {
-    meters: Vec<Meter>,
+    /// The meters it reads.
+    pub meters: Vec<Meter>,
     backend: Backend,
 }
 
@@ -70,7 +71,7 @@ impl Counter {
     /// Chooses hardware counters if this machine has them, else callgrind.
     pub fn detect() -> Result<Self> {
         match Self::hardware()? {
-            Some(counter) if counter.meters().contains(&Meter::Instructions) => Ok(counter),
+            Some(counter) if counter.meters.contains(&Meter::Instructions) => Ok(counter),
             _ => Self::callgrind(),
         }
     }
@@ -137,11 +138,6 @@ impl Counter {
         self
     }
 
-    /// Returns the meters it reads.
-    pub fn meters(&self) -> &[Meter] {
-        &self.meters
-    }
-
     /// Returns the meters it reads, each with its events; callgrind has none.
     pub fn events(&self) -> Vec<(Meter, String)> {
         match &self.backend {
@@ -196,7 +192,7 @@ pub(crate) fn run_checked(
     match run(running, transactions) {
         Ok(0) => Err(Error::no_transaction(format!(
             "the workload ran no transaction on the server of {}",
-            running.label()
+            running.label
         ))),
         Ok(n) => running.check().map(|()| n),
         Err(error) => Err(running.explain(error)),
@@ -256,7 +252,7 @@ impl CountedWork<'_> {
         if graph.instructions > 0 {
             return Ok((graph, n));
         }
-        let label = self.running.label();
+        let label = &self.running.label;
         Err(Error::meter_failed(format!("callgrind counted nothing in the server of {label}")).hint(
             "the command that starts the server must stay in the foreground and be the server itself",
         ))
@@ -311,7 +307,7 @@ mod tests {
         let simulates = |wanted: &[Meter]| {
             let all = counter.describe();
             let counter = counter.clone().only(wanted);
-            assert_eq!(counter.meters(), wanted);
+            assert_eq!(counter.meters, wanted);
             // Counts with caches and without are comparable.
             assert_eq!(counter.describe(), all);
             match counter.instrumentation(Path::new("/x")) {

@@ -127,7 +127,7 @@ impl Sampling {
         if samples.spent.is_empty() {
             return Err(Error::meter_failed(format!(
                 "perf took no sample of {}",
-                running.label()
+                running.label
             )));
         }
         Ok(samples)

@@ -27,7 +27,7 @@ impl Control {
     /// Returns the control of the processes that the server has now. A process that it starts later inherits whether it
     /// counts.
     pub(super) fn new(running: &Running) -> Result<Self> {
-        let Instrumentation::Callgrind { out, .. } = running.instrumentation() else {
+        let Instrumentation::Callgrind { out, .. } = &running.instrumentation else {
             return Err(Error::internal("the server does not run under callgrind"));
         };
         Ok(Control {
@@ -79,7 +79,7 @@ impl Control {
         running.check()?;
         for answer in answers {
             if let Some(output) = answer? {
-                let label = running.label();
+                let label = &running.label;
                 return Err(Error::meter_failed(format!(
                     "valgrind did not execute `{command}` in the server of {label}"
                 ))

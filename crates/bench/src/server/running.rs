@@ -49,12 +49,14 @@ pub struct Endpoint {
 pub struct Running {
     /// Address on which it accepts connections.
     pub endpoint: Endpoint,
-    label: String,
+    /// Its label in messages.
+    pub label: String,
     program: Program,
     values: BTreeMap<String, String>,
     log: PathBuf,
     kept_logs: PathBuf,
-    instrumentation: Instrumentation,
+    /// What it runs under.
+    pub instrumentation: Instrumentation,
     stop: Stop,
     // A connection that must stay open as long as the server runs.
     held_connection: Option<Box<dyn std::fmt::Debug + Send>>,
@@ -435,16 +437,6 @@ impl Running {
         } else {
             error
         }
-    }
-
-    /// Returns its label in messages.
-    pub fn label(&self) -> &str {
-        &self.label
-    }
-
-    /// Returns its instrumentation.
-    pub fn instrumentation(&self) -> &Instrumentation {
-        &self.instrumentation
     }
 
     /// Returns the folder of this start.

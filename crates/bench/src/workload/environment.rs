@@ -8,7 +8,8 @@ use perfquilt_model::error::{Error, Result};
 /// Where clients run: their files, and the processors of clients and servers.
 #[derive(Debug)]
 pub struct Environment {
-    bench_config: PathBuf,
+    /// The workspace's `bench-config/`.
+    pub bench_config: PathBuf,
     /// Removed when dropped.
     folder: tempfile::TempDir,
     /// The placement of servers and clients.
@@ -35,11 +36,6 @@ impl Environment {
             folder,
             placement: Placement::of_this_machine(),
         })
-    }
-
-    /// Returns the workspace's `bench-config/`.
-    pub fn bench_config(&self) -> &Path {
-        &self.bench_config
     }
 
     /// Returns the folder of the clients' files, which all clients share; it is removed after measuring.

@@ -74,7 +74,7 @@ impl StandstillWatch {
     pub fn begin(servers: &[(Point, Running)], most: u64) -> Self {
         let servers: Vec<(u32, String)> = servers
             .iter()
-            .map(|(_, running)| (running.pid(), running.label().to_owned()))
+            .map(|(_, running)| (running.pid(), running.label.clone()))
             .collect();
         // What happened before does not count.
         for (pid, _) in &servers {

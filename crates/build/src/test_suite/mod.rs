@@ -10,7 +10,6 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use regex::Regex;
-use sha2::{Digest, Sha256};
 
 use crate::{BuildItem, Builder, Line, Log, ProgramRun, SourceTree, WorkTree, run_within};
 use format::{ResultReader, WHOLE};
@@ -54,27 +53,24 @@ impl<'a> SuiteRunner<'a> {
                 )),
             );
         };
-        let mut hash = Sha256::new();
-        digest::add(&mut hash, FORMAT_VERSION.as_bytes());
         // Repetitions and limits do not change what a run finds.
         let deciding = TestSuite {
             repeat: 0,
             timeout: None,
             ..suite.clone()
         };
-        digest::add(&mut hash, format!("{deciding:?}").as_bytes());
+        let mut parts = vec![FORMAT_VERSION.into(), format!("{deciding:?}").into_bytes()];
         let words = [&suite.command, &suite.select].into_iter().flatten();
         let words = words
             .chain(suite.prepare.iter().flatten())
             .chain(suite.env.values());
         for (name, bytes) in read_files(words.map(String::as_str), &builder.config)? {
-            digest::add(&mut hash, name.as_bytes());
-            digest::add(&mut hash, &bytes);
+            parts.extend([name.into_bytes(), bytes]);
         }
         Ok(SuiteRunner {
             builder,
             suite,
-            digest: hex::encode(hash.finalize())[..40].to_owned(),
+            digest: digest::of(parts)[..40].to_owned(),
         })
     }
 
@@ -294,11 +290,7 @@ impl<'a> SuiteRunner<'a> {
 
     /// Returns the folder of the results of `tree`.
     fn folder(&self, tree: &str) -> PathBuf {
-        let mut hash = Sha256::new();
-        for part in [&self.builder.key(tree), &self.digest] {
-            digest::add(&mut hash, part.as_bytes());
-        }
-        let key = &hex::encode(hash.finalize())[..40];
+        let key = &digest::of([&self.builder.key(tree), &self.digest])[..40];
         self.builder.cache_dir.join("tests").join(key)
     }
 

@@ -61,7 +61,7 @@ impl Facts {
         Ok(Facts {
             machine: machine_facts(counter),
             meters: counter
-                .map(|counter| counter.meters().to_vec())
+                .map(|counter| counter.meters.clone())
                 .unwrap_or_default(),
             counter: counter.map(Counter::describe).unwrap_or_default(),
         })

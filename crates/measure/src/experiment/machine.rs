@@ -369,7 +369,7 @@ impl<'a> ThisMachine<'a> {
             if told.insert(helper.clone()) {
                 progress::warn(Warning::helper(format!(
                     "the server of {} keeps `{}` running outside of its process tree: no figure contains its cost, and it ends with the server",
-                    running.label(),
+                    running.label,
                     helper.escape_default()
                 )));
             }

@@ -1,7 +1,5 @@
 //! An experiment's settings, resolved from a preset.
 
-use sha2::{Digest, Sha256};
-
 use super::cluster::BlockTask;
 use super::identity;
 use super::machine::{Setup, ThisMachine};
@@ -120,12 +118,7 @@ impl<'a> Spec<'a> {
     /// Returns the key of the experiment on the series whose values are `observed`. The number of blocks does not change it:
     /// more blocks extend the experiment.
     pub(super) fn key(&self, observed: &Comparable) -> String {
-        let mut digest = Sha256::new();
-        digest::add(&mut digest, observed.to_string().as_bytes());
-        for patch in &self.header.series {
-            digest::add(&mut digest, patch.as_bytes());
-        }
-        hex::encode(digest.finalize())
+        digest::of(std::iter::once(&observed.to_string()).chain(&self.header.series))
     }
 
     /// Returns the blocks that the preset asks for.

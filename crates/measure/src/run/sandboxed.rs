@@ -18,7 +18,6 @@ use perfquilt_store::Store;
 use perfquilt_system::process::{Sink, end_processes_of};
 use perfquilt_system::remove::remove_tree;
 use perfquilt_system::{caches, digest, files, locks};
-use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
 /// Folders of a workspace that no series is in, and that may have secrets.
@@ -160,12 +159,14 @@ const CACHE: &str = "cache/perfquilt";
 /// Returns the name of the area of `ws` on `release`.
 fn key(ws: &Workspace, release: &Release) -> String {
     let root = std::fs::canonicalize(ws.root()).unwrap_or_else(|_| ws.root().to_owned());
-    let mut parts = Sha256::new();
-    digest::add(&mut parts, root.as_os_str().as_encoded_bytes());
-    digest::add(&mut parts, release.name.as_bytes());
-    digest::add(&mut parts, release.commit.to_string().as_bytes());
-    digest::add(&mut parts, env!("CARGO_PKG_VERSION").as_bytes());
-    hex::encode(&parts.finalize()[..8])
+    let commit = release.commit.to_string();
+    let parts = [
+        root.as_os_str().as_encoded_bytes(),
+        release.name.as_bytes(),
+        commit.as_bytes(),
+        env!("CARGO_PKG_VERSION").as_bytes(),
+    ];
+    digest::of(parts)[..16].to_owned()
 }
 
 /// Returns the digest of the series of `ws` for `release`.
@@ -173,12 +174,9 @@ fn series_key(ws: &Workspace, release: Option<&str>) -> Result<String> {
     // Errors of a series quote it, so nothing is read that the sandbox does not show.
     allow_series(Sandbox::default(), ws, release)?;
     let series = Series::load_for(ws, release)?;
-    let mut parts = Sha256::new();
-    for patch in series.patches() {
-        digest::add(&mut parts, patch.name.as_bytes());
-        digest::add(&mut parts, patch.digest.as_bytes());
-    }
-    Ok(hex::encode(&parts.finalize()[..8]))
+    let patches = series.patches().iter();
+    let parts = patches.flat_map(|patch| [&patch.name, &patch.digest]);
+    Ok(digest::of(parts)[..16].to_owned())
 }
 
 /// Removes the areas of `owner` in the folder `areas` other than `kept`, unless a run uses them.

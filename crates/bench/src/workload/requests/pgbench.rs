@@ -10,7 +10,7 @@ use super::settings::{DistributionName, Expect, ParameterSettings, RequestSettin
 use perfquilt_model::error::Error;
 
 /// A script as requests, and the random values in them.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct ScriptRequests {
     pub(super) requests: Vec<RequestSettings>,
     pub(super) parameters: BTreeMap<String, ParameterSettings>,
@@ -46,10 +46,7 @@ pub(super) fn read(
             .iter()
             .map(|(name, value)| (name.clone(), Value::Number(Number::new(*value, false))))
             .collect(),
-        result: ScriptRequests {
-            requests: Vec::new(),
-            parameters: BTreeMap::new(),
-        },
+        result: ScriptRequests::default(),
     };
     let mut statement = Statement::default();
     for (index, line) in text.lines().enumerate() {

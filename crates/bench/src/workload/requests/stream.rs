@@ -74,7 +74,7 @@ impl Stream {
         let socket = socket.map_err(|error| {
             Error::server_failed(format!("cannot connect to the server: {error}"))
         })?;
-        let timeout = match running.instrumentation() {
+        let timeout = match &running.instrumentation {
             Instrumentation::Plain => TIMEOUT,
             Instrumentation::Callgrind { .. } | Instrumentation::Traced { .. } => SLOW_TIMEOUT,
         };

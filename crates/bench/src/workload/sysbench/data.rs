@@ -44,7 +44,7 @@ pub(super) fn key(environment: &Environment, settings: &SysbenchSettings) -> Res
     for option in command_line::options(settings, only) {
         digest.update(format!("\n{option}"));
     }
-    if let Some(path) = command_line::own_script(environment.bench_config(), script) {
+    if let Some(path) = command_line::own_script(&environment.bench_config, script) {
         digest.update(std::fs::read(&path).map_err(|e| Error::io("read", &path, &e))?);
     }
     Ok(hex::encode(digest.finalize())[..16].to_owned())
@@ -69,7 +69,7 @@ pub(super) fn fill(
     run(command_line::command(&sql, &socket, "mysql")
         .env("PERFQUILT_DATABASE", &database)
         .arg("create"))?;
-    let script = command_line::find_script(environment.bench_config(), script)?;
+    let script = command_line::find_script(&environment.bench_config, script)?;
     run(command_line::command(&script, &socket, &database)
         .args(command_line::options(settings, only))
         .arg("--threads=1")

@@ -35,7 +35,7 @@ pub(super) fn driver(
             "a socket's path has a comma: {sockets}"
         )));
     }
-    let script = command_line::find_script(environment.bench_config(), &settings.script)?;
+    let script = command_line::find_script(&environment.bench_config, &settings.script)?;
     let database = data::database(&data::key(environment, settings)?);
     let driver = environment.folder().join("driver.lua");
     let command = command_line::command(&driver, &sockets, &database)

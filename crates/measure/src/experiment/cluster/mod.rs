@@ -363,7 +363,7 @@ impl<'a> Cluster<'a> {
         }
         let warnings = self.dispatch().poll()?.into_iter();
         warnings.for_each(progress::warn);
-        let lost = self.dispatch().lost().clone();
+        let lost = self.dispatch().lost.clone();
         let mut waiting = self.waiting();
         for task in lost {
             for block in waiting.tasks.remove(&task).into_iter().flatten() {
