@@ -6,9 +6,8 @@ use std::io::{Read, Seek, SeekFrom};
 use std::ops::Range;
 
 use object::elf::{
-    EM_X86_64, ET_REL, FileHeader64, GRP_COMDAT, RelocationType, SHF_ALLOC, SHF_EXECINSTR,
-    SHF_MERGE, SHF_STRINGS, SHT_NOBITS, SHT_PROGBITS, SHT_REL, SHT_RELA, SHT_SYMTAB, STB_LOCAL,
-    STT_SECTION,
+    EM_X86_64, ET_REL, FileHeader64, RelocationType, SHF_ALLOC, SHF_EXECINSTR, SHF_MERGE,
+    SHF_STRINGS, SHT_NOBITS, SHT_PROGBITS, SHT_REL, SHT_RELA, SHT_SYMTAB, STB_LOCAL, STT_SECTION,
 };
 use object::read::archive::ArchiveFile;
 use object::read::elf::{FileHeader, SectionHeader, SectionTable, Sym, SymbolTable};
@@ -16,11 +15,21 @@ use object::read::{ReadCache, SectionIndex, SymbolIndex};
 use object::{Endianness, ReadRef};
 use sha2::{Digest, Sha256};
 
-use super::object_sections::{Keys, digest};
+use super::object_sections::{Keys, digest, groups, is_named};
 use super::padding::nested;
 use perfquilt_system::digest::add_all;
 
 type Header = FileHeader64<Endianness>;
+
+/// Names of the sections of data.
+const DATA: [&str; 6] = [
+    ".data",
+    ".bss",
+    ".rodata",
+    ".tdata",
+    ".tbss",
+    ".gcc_except_table",
+];
 
 /// A section's purpose, as far as it matters to a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,18 +156,7 @@ impl<'d> ObjectFile<'d> {
         }
         let table = header.sections(endian, bytes).ok()?;
         let symbols = table.symbols(endian, bytes, SHT_SYMTAB).ok()?;
-        let mut groups = HashMap::new();
-        for section in table.iter() {
-            let Some((GRP_COMDAT, members)) = section.group(endian, bytes).ok()? else {
-                continue;
-            };
-            let symbol = SymbolIndex(section.sh_info(endian) as usize);
-            let symbol = symbols.symbol(symbol).ok()?;
-            let name = symbol.name(endian, symbols.strings()).ok()?;
-            for member in members {
-                groups.insert(member.get(endian) as usize, digest(&[b"group", name]));
-            }
-        }
+        let groups = groups(endian, &table, &symbols, bytes).ok()?;
         let (mut names, mut in_groups) = (Keys::default(), HashMap::new());
         let mut keys = Vec::new();
         let mut relocations = BTreeMap::<usize, Vec<_>>::new();
@@ -170,6 +168,7 @@ impl<'d> ObjectFile<'d> {
             }
             keys.push(match groups.get(&index) {
                 Some(&group) => {
+                    let group = digest(&[b"group", group]);
                     let names: &mut Keys = in_groups.entry(group).or_default();
                     nested(group, names.of(name))
                 }
@@ -240,20 +239,8 @@ impl<'d> ObjectFile<'d> {
         if flags.contains(SHF_MERGE) && defines.is_empty() && references.is_empty() {
             return Some(None);
         }
-        let is_data = [
-            b".data".as_slice(),
-            b".bss",
-            b".rodata",
-            b".tdata",
-            b".tbss",
-            b".gcc_except_table",
-        ]
-        .iter()
-        .any(|prefix| {
-            let rest = name.strip_prefix(*prefix);
-            rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'.')
-        });
-        let is_code = name == b".text" || name.starts_with(b".text.");
+        let is_data = DATA.iter().any(|prefix| is_named(name, prefix));
+        let is_code = is_named(name, ".text");
         let ordinary = matches!(kind, SHT_PROGBITS | SHT_NOBITS);
         let (content, bytes) = match section.file_range(endian) {
             Some((offset, size)) if is_code && flags.contains(SHF_EXECINSTR) && ordinary => {

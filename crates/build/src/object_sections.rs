@@ -9,7 +9,7 @@ use object::elf::{
 };
 use object::read::ReadCache;
 use object::read::archive::{ArchiveFile, ArchiveKind};
-use object::read::elf::{FileHeader, SectionHeader, Sym};
+use object::read::elf::{FileHeader, SectionHeader, SectionTable, Sym, SymbolTable};
 use object::{Endianness, ReadRef};
 use sha2::{Digest, Sha256};
 
@@ -56,10 +56,7 @@ impl SectionKind {
             (".bss", Bss),
         ]
         .into_iter()
-        .find(|(prefix, _)| {
-            name.strip_prefix(prefix.as_bytes())
-                .is_some_and(|rest| rest.is_empty() || rest[0] == b'.')
-        })
+        .find(|(prefix, _)| is_named(name, prefix))
         .map(|(_, kind)| kind)
     }
 
@@ -170,6 +167,34 @@ impl LinkInput {
     }
 }
 
+/// Returns whether a section is called `prefix`, or that, a dot and more.
+pub(super) fn is_named(name: &[u8], prefix: &str) -> bool {
+    let rest = name.strip_prefix(prefix.as_bytes());
+    rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'.')
+}
+
+/// Returns the name of the group of each section, by its index, of which the linker keeps only one.
+pub(super) fn groups<'d>(
+    endian: Endianness,
+    table: &SectionTable<'d, FileHeader64<Endianness>>,
+    symbols: &SymbolTable<'d, FileHeader64<Endianness>>,
+    object: &'d [u8],
+) -> object::Result<HashMap<usize, &'d [u8]>> {
+    let mut groups = HashMap::new();
+    for section in table.iter() {
+        if let Some((GRP_COMDAT, members)) = section.group(endian, object)? {
+            let symbol = object::SymbolIndex(section.sh_info(endian) as usize);
+            let name = symbols.symbol(symbol)?.name(endian, symbols.strings())?;
+            groups.extend(
+                members
+                    .iter()
+                    .map(|member| (member.get(endian) as usize, name)),
+            );
+        }
+    }
+    Ok(groups)
+}
+
 /// Returns the extensible sections of an object file.
 fn of_object(object: &[u8]) -> object::Result<Vec<Section>> {
     let header = FileHeader64::<Endianness>::parse(object)?;
@@ -180,17 +205,7 @@ fn of_object(object: &[u8]) -> object::Result<Vec<Section>> {
     let table = header.sections(endian, object)?;
     let symbols = table.symbols(endian, object, SHT_SYMTAB)?;
     let length = object.len() as u64;
-    let mut groups = HashMap::new();
-    for section in table.iter() {
-        let Some((GRP_COMDAT, members)) = section.group(endian, object)? else {
-            continue;
-        };
-        let symbol = object::SymbolIndex(section.sh_info(endian) as usize);
-        let name = symbols.symbol(symbol)?.name(endian, symbols.strings())?;
-        for member in members {
-            groups.insert(member.get(endian) as usize, digest(&[name]));
-        }
-    }
+    let groups = groups(endian, &table, &symbols, object)?;
     let mut keys = Keys::default();
     let mut found = Vec::new();
     for (index, section) in table.iter().enumerate() {
@@ -221,7 +236,7 @@ fn of_object(object: &[u8]) -> object::Result<Vec<Section>> {
             found.push(Section {
                 key: keys.of(name),
                 kind,
-                group: groups.get(&index).copied(),
+                group: groups.get(&index).map(|name| digest(&[name])),
                 header,
                 is_little_endian: endian == Endianness::Little,
                 end,

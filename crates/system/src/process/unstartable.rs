@@ -5,15 +5,17 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use object::Endianness;
+use object::elf::{FileHeader32, FileHeader64};
+use object::read::elf::{FileHeader, ProgramHeader};
+
 use crate::mounts::may_execute;
 
 /// Bytes at the start of a program that name its machine, and its loader or interpreter.
 const HEAD: u64 = 4096;
-/// Types of a segment of an executable: the path of its loader.
-const PT_INTERP: u64 = 3;
 
 /// The machines that servers run on, by their numbers in executables.
-const MACHINES: [(u64, &str); 8] = [
+const MACHINES: [(u16, &str); 8] = [
     (3, "i386"),
     (21, "ppc64"),
     (22, "s390x"),
@@ -83,23 +85,14 @@ fn head(path: &Path) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Returns the number of `length` bytes at `place` of an executable.
-fn number(bytes: &[u8], place: u64, length: u64) -> Option<u64> {
-    let range = usize::try_from(place).ok()?..usize::try_from(place + length).ok()?;
-    let big_endian = *bytes.get(5)? == 2;
-    let digits = bytes.get(range)?.iter();
-    let add = |sum: u64, byte: &u8| sum << 8 | u64::from(*byte);
-    Some(if big_endian {
-        digits.fold(0, add)
+fn machine(bytes: &[u8]) -> Option<u16> {
+    let number = bytes.strip_prefix(b"\x7fELF")?.get(14..16)?;
+    let number = number.try_into().ok()?;
+    Some(if bytes[5] == 2 {
+        u16::from_be_bytes(number)
     } else {
-        digits.rev().fold(0, add)
+        u16::from_le_bytes(number)
     })
-}
-
-fn machine(bytes: &[u8]) -> Option<u64> {
-    bytes
-        .starts_with(b"\x7fELF")
-        .then(|| number(bytes, 18, 2))?
 }
 
 /// Returns the loader of a program, or the interpreter of a script.
@@ -114,31 +107,15 @@ fn needed(bytes: &[u8]) -> Option<PathBuf> {
             .next()
             .map(PathBuf::from);
     }
-    machine(bytes)?;
-    let is_64 = *bytes.get(4)? == 2;
-    let (table, size, count) = if is_64 {
-        (
-            number(bytes, 32, 8)?,
-            number(bytes, 54, 2)?,
-            number(bytes, 56, 2)?,
-        )
-    } else {
-        (
-            number(bytes, 28, 4)?,
-            number(bytes, 42, 2)?,
-            number(bytes, 44, 2)?,
-        )
-    };
-    let segment = (0..count)
-        .map(|index| table + index * size)
-        .find(|segment| number(bytes, *segment, 4) == Some(PT_INTERP))?;
-    let place = if is_64 {
-        number(bytes, segment + 8, 8)?
-    } else {
-        number(bytes, segment + 4, 4)?
-    };
-    let path = bytes.get(usize::try_from(place).ok()?..)?;
-    let path = path.split(|byte| *byte == 0).next()?;
+    loader::<FileHeader64<Endianness>>(bytes).or_else(|| loader::<FileHeader32<Endianness>>(bytes))
+}
+
+/// Returns the loader of a program whose file begins with `bytes`.
+fn loader<H: FileHeader<Endian = Endianness>>(bytes: &[u8]) -> Option<PathBuf> {
+    let header = H::parse(bytes).ok()?;
+    let endian = header.endian().ok()?;
+    let mut segments = header.program_headers(endian, bytes).ok()?.iter();
+    let path = segments.find_map(|segment| segment.interpreter(endian, bytes).ok()?)?;
     Some(PathBuf::from(String::from_utf8_lossy(path).into_owned()))
 }
 
