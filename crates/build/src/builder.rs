@@ -19,7 +19,7 @@ use super::key::{self, file_name};
 use super::newcomers::Newcomers;
 use super::ninja::followed;
 use super::opened::{self, is_hidden, is_source};
-use super::profile::{self, CachedProfile, ProfileProvider, Training};
+use super::profile::{self, CachedProfile, InstrumentedBuilder, ProfileProvider, Training};
 use super::relink::RelinkInputs;
 use super::run::Log;
 use super::shared_libraries;
@@ -707,6 +707,16 @@ pub(crate) struct WorkTree<'w> {
     pub(crate) values: BTreeMap<String, String>,
     /// The recipe's environment variables.
     pub(crate) env: Vec<(String, String)>,
+}
+
+impl InstrumentedBuilder for Builder {
+    fn key(&self, tree: &str) -> String {
+        Builder::key(self, tree)
+    }
+
+    fn build(&self, item: &BuildItem, source: &dyn SourceTree) -> Result<Built> {
+        Builder::build(self, item, source)
+    }
 }
 
 /// Returns `215 units in 34 s (configure 0.0, compile 30.1, link 3.2, own 0.4)`; without the units if the build

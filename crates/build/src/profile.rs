@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::files::{is_complete, list};
 use super::identity::identity_of_files;
 use super::work::remove;
-use super::{BuildItem, Builder, Built, SourceTree};
+use super::{BuildItem, Built, SourceTree};
 use perfquilt_config::workspace::StoredAnswers;
 use perfquilt_config::{ProfileSource, Recipe};
 use perfquilt_model::error::{Error, Kind, Result};
@@ -41,6 +41,15 @@ pub trait Training: Send + Sync + std::fmt::Debug {
 
     /// Trains the built `server` with `env` in its environment, and stops it cleanly so that it writes its counts.
     fn train(&self, server: &Built, label: &str, env: &[(String, String)]) -> Result<()>;
+}
+
+/// Builds the instrumented servers that profiles come from.
+pub(super) trait InstrumentedBuilder: Send + Sync + std::fmt::Debug {
+    /// Returns the key of the instrumented server of the git tree `tree`.
+    fn key(&self, tree: &str) -> String;
+
+    /// Builds the instrumented server of `item`, or takes it from the cache.
+    fn build(&self, item: &BuildItem, source: &dyn SourceTree) -> Result<Built>;
 }
 
 /// A compiler family with its own profile options and formats.
@@ -159,7 +168,7 @@ pub(super) struct CachedProfile {
 /// Provides the profiles of a profile-guided recipe: from the cache, or by building and training servers.
 #[derive(Debug, Clone)]
 pub(super) struct ProfileProvider {
-    instrumented: Arc<Builder>,
+    instrumented: Arc<dyn InstrumentedBuilder>,
     compiler: Compiler,
     /// The bare release, if all points share its profile.
     shared: Option<BuildItem>,
@@ -176,7 +185,7 @@ pub(super) struct ProfileProvider {
 impl ProfileProvider {
     /// Creates a provider of profiles for servers compiled with `tools`, the lines of a tool chain.
     pub(super) fn new(
-        instrumented: Arc<Builder>,
+        instrumented: Arc<dyn InstrumentedBuilder>,
         tools: &[String],
         of: ProfileSource,
         base: BuildItem,

@@ -13,8 +13,8 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, getpgrp, kill_process_group, pidfd_open, waitid,
 };
 
-use super::orphans::{OrphanProcess, OrphanTracker, forget_child};
-use super::{Command, DeathSignal, Output, process_tree, signals, terminal};
+use super::orphans::{OrphanProcess, OrphanTracker, forget_child, others_of_group};
+use super::{Command, DeathSignal, Output, signals, terminal};
 use perfquilt_model::error::{Error, Result};
 
 /// How often a waiting loop checks the process.
@@ -155,7 +155,7 @@ impl Child {
             self.orphans = tracker.others(self.id());
         }
         if self.uninterruptible && self.has_ended()? {
-            self.cut_off = process_tree::others_of_group(self.id());
+            self.cut_off = others_of_group(self.id());
         }
         if self.quits {
             self.signal(Signal::QUIT);

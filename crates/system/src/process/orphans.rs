@@ -31,7 +31,7 @@ pub struct OrphanProcess {
     pub pid: u32,
     /// Its name, at most 15 bytes.
     pub name: String,
-    pub(super) group: u32,
+    group: u32,
     /// When it began, in ticks since the machine's start: with the id, this identifies a process.
     begin: u64,
     state: char,
@@ -76,7 +76,7 @@ impl OrphanProcess {
             && tracer(self.pid) == before
     }
 
-    pub(super) fn is_alive(&self) -> bool {
+    fn is_alive(&self) -> bool {
         !matches!(self.state, 'Z' | 'X')
     }
 
@@ -102,6 +102,16 @@ impl OrphanProcess {
             Err(_) => OrphanProcess::read(self.pid).is_none_or(|now| now.begin != self.begin),
         }
     }
+}
+
+/// Returns the names of the living processes of a group, without its first process.
+pub(super) fn others_of_group(group: u32) -> Vec<String> {
+    let others = all_processes().filter(|&pid| pid != group);
+    others
+        .filter_map(OrphanProcess::read)
+        .filter(|process| process.group == group && process.is_alive())
+        .map(|process| process.name.escape_default().to_string())
+        .collect()
 }
 
 /// Returns the process that traces `pid`.

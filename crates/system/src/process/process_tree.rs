@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{OrphanProcess, processor_time, stat_field};
+use super::{processor_time, stat_field};
 
 /// Returns the ids of the process `pid` and of its living descendants, itself first. A descendant whose parent has
 /// ended counts no more, and neither does any on a kernel without lists of children (`CONFIG_PROC_CHILDREN`).
@@ -31,16 +31,6 @@ pub fn children(pid: u32) -> Vec<u32> {
         );
     }
     found
-}
-
-/// Returns the names of the living processes of a group, without its first process.
-pub(super) fn others_of_group(group: u32) -> Vec<String> {
-    let others = all_processes().filter(|&pid| pid != group);
-    others
-        .filter_map(OrphanProcess::read)
-        .filter(|process| process.group == group && process.is_alive())
-        .map(|process| process.name.escape_default().to_string())
-        .collect()
 }
 
 /// Returns the ids of all processes.
