@@ -141,7 +141,7 @@ env
 test -w /usr && touch /usr/perfquilt.written && echo wrote to the system
 test -r /etc/shadow && echo shadow can be read
 for each in / /dev; do touch $each/perfquilt.written && rm $each/perfquilt.written && echo has memory without end; done
-touch /dev/shm/perfquilt.written && rm /dev/shm/perfquilt.written && echo has memory with an end
+touch $TMPDIR/perfquilt.written && rm $TMPDIR/perfquilt.written && echo has memory with an end
 echo ended"#
         )
     };
@@ -243,11 +243,51 @@ echo ended"#
     assert_eq!(folders.count(), 0);
 }
 
+/// A build changes neither what servers start from, nor their starts, nor another tree.
+#[test]
+fn a_build_writes_only_to_its_tree_and_temporary_files() {
+    let environment = workspace(
+        "exec > findings 2>&1
+cache=${PWD%%/perfquilt/work/*}/perfquilt
+for each in .. \"$TMPDIR\" $cache/work $cache/data $cache/run $cache/builds $cache/profiles /dev/shm; do
+test ! -d $each || { touch $each/written && echo wrote to ${each#$cache/}; }
+done
+echo ended",
+    );
+    let finished = run(&environment, &["--sandbox"]);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    let found = findings(&environment);
+    let wrote = found.lines().filter(|line| !line.contains("denied"));
+    let wrote: Vec<&str> = wrote.collect();
+    assert_eq!(
+        wrote,
+        ["wrote to ..", "wrote to /tmp/home", "ended"],
+        "{found}"
+    );
+    assert!(found.contains("/work/written") && found.contains("/run/written"));
+}
+
+/// The counts of a training lie outside of the server's start.
+#[test]
+fn a_profile_is_trained_inside() {
+    let environment = TestEnvironment::with_fixture("toy");
+    let recipe = "[recipe.pgo]\ninherits = \"make\"\nenv = { MAKEFLAGS = \"-e\", CFLAGS = \"-O2\" }\n\n\
+                  [recipe.pgo.profile]\nworkloads = [\"requests\"]\ntransactions = 300\n\n[server]\n";
+    environment.replace("bench-config/perfquilt.toml", "[server]\n", recipe);
+    let finished = run(&environment, &["--recipe", "pgo", "--sandbox"]);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    assert!(
+        finished.stderr.contains("trained toy-1.0, instrumented"),
+        "{}",
+        finished.stderr
+    );
+}
+
 #[test]
 fn another_series_begins_with_an_empty_area() {
     let environment = workspace("");
     let script = "exec > findings 2>&1
-mkdir ${PWD%%/perfquilt/work/*}/perfquilt/work/left
+mkdir ../left
 echo ended";
     environment.write("patches/0001-hostile.patch", patch(script));
     let finished = run(&environment, &["--sandbox"]);
@@ -260,7 +300,13 @@ echo ended";
     };
     let first = areas();
     assert_eq!(first.len(), 1);
-    assert!(first[0].join("cache/perfquilt/work/left").exists());
+    let left = |area: &Path| {
+        let trees = fs::read_dir(area.join("cache/perfquilt/work")).unwrap();
+        trees
+            .filter(|tree| tree.as_ref().unwrap().path().join("left").exists())
+            .count()
+    };
+    assert_eq!(left(&first[0]), 1);
     environment.write("patches/0001-hostile.patch", patch("echo began > findings"));
     let finished = run(&environment, &["--sandbox"]);
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
@@ -271,7 +317,7 @@ echo ended";
     );
     let second = areas();
     assert!(second.len() == 1 && second != first, "{second:?}");
-    assert!(!second[0].join("cache/perfquilt/work/left").exists());
+    assert_eq!(left(&second[0]), 0);
     use std::os::unix::fs::PermissionsExt;
     let mode = fs::metadata(environment.cache().join("sandboxes"))
         .unwrap()

@@ -85,16 +85,16 @@ fn a_terminal_shows_what_is_done_how_far_it_is_and_what_is_known() {
 }
 
 #[test]
-fn a_log_receives_one_line_a_minute_about_the_effects_so_far() {
+fn a_log_receives_three_lines_and_then_one_a_minute_about_the_effects_so_far() {
     let environment = TestEnvironment::with_fixture("toy");
-    let mut run = environment.command(&["run", "--blocks", "4"]);
+    let mut run = environment.command(&["run", "--blocks", "5"]);
     let output = run
         .env_remove("PERFQUILT_INTERIM_SECONDS")
         .output()
         .unwrap();
     let log = String::from_utf8(output.stderr).unwrap();
-    let interim = log.lines().filter(|line| line.contains(" of 4 · "));
-    assert_eq!(interim.count(), 1, "{log}");
+    let interim = log.lines().filter(|line| line.contains(" of 5 · "));
+    assert_eq!(interim.count(), 3, "{log}");
 }
 
 #[test]

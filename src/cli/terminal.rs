@@ -18,11 +18,14 @@ pub struct Terminal {
     quiet: bool,
     /// The time between two interim lines: none on a terminal.
     interim_period: Duration,
-    /// When the last interim line was written.
-    last_interim: Mutex<Option<Instant>>,
+    /// How many interim lines were written, and when the last one.
+    interim: Mutex<(u32, Instant)>,
 }
 
-/// Returns the time between two interim lines in a log: a minute, unless [`INTERIM_SECONDS`] gives another.
+/// Interim lines that come at once, so that a log soon shows what to expect.
+const FIRST: u32 = 3;
+
+/// Returns the time between two later interim lines in a log: a minute, unless [`INTERIM_SECONDS`] gives another.
 fn log_period() -> Duration {
     let given = std::env::var(INTERIM_SECONDS).ok();
     let seconds = given.and_then(|text| text.parse().ok());
@@ -46,7 +49,7 @@ impl Terminal {
                 Some(_) => Duration::ZERO,
                 None => log_period(),
             },
-            last_interim: Mutex::new(None),
+            interim: Mutex::new((0, Instant::now())),
         }
     }
 
@@ -175,10 +178,11 @@ impl Progress for Terminal {
     }
 
     fn interim(&self, line: &str) {
-        let last = self.last_interim.lock();
-        let mut last = last.unwrap_or_else(PoisonError::into_inner);
-        if last.is_none_or(|last| last.elapsed() >= self.interim_period) {
-            *last = Some(Instant::now());
+        let interim = self.interim.lock();
+        let mut interim = interim.unwrap_or_else(PoisonError::into_inner);
+        let (written, last) = *interim;
+        if written < FIRST || last.elapsed() >= self.interim_period {
+            *interim = (written.saturating_add(1), Instant::now());
             self.note(line);
         }
     }

@@ -2,6 +2,7 @@
 //! bubblewrap.
 
 use std::fs;
+use std::path::PathBuf;
 
 use super::world::{SECRET, World, commented, eventually, git, pushed};
 use crate::common::Mounted;
@@ -161,6 +162,18 @@ fn build_runs(script: &str) -> String {
     )
 }
 
+/// Waits until a build of the first job has made `name` beside its sources, where alone it may write, and returns the path.
+fn left_in_a_tree(world: &World, name: &str) -> PathBuf {
+    let trees = world.area(1).join("cache/perfquilt/work");
+    let find = || {
+        let trees = fs::read_dir(&trees).into_iter().flatten();
+        let mut paths = trees.map(|tree| tree.unwrap().path().join(name));
+        paths.find(|path| path.exists())
+    };
+    eventually("it does not begin", || find().is_some());
+    find().unwrap()
+}
+
 /// A bot whose job builds a server, in which a program ignores every signal that it can.
 fn stubborn() -> (World, super::world::Serving) {
     let world = World::new("");
@@ -181,22 +194,18 @@ fn a_job_without_a_readable_result_fails_with_a_comment() {
     let state = world.environment.workspace().join(".perfquilt/bot");
     // The job waits until there is a folder where the outcome is to be written.
     let area = world.area(1);
-    let begun = area.join("cache/perfquilt/work/begun");
-    let outcome = format!(
-        "touch {0}; until test -e {0}.read; do sleep 0.1; done",
-        begun.display()
-    );
+    let outcome = "touch ../begun; until test -e ../begun.read; do sleep 0.1; done";
     // And a failure that names files of the bot's machine.
     let failing = format!(
         "echo {}/x.c:3: error: bad >&2; pwd >&2; false",
         state.display()
     );
-    for (number, script) in [(7, outcome), (8, failing)] {
-        opens_with(&world, number, &build_runs(&script));
+    for (number, script) in [(7, outcome), (8, &failing)] {
+        opens_with(&world, number, &build_runs(script));
     }
     let mut bot = world.serve();
     bot.asked(&world, 7, ("alice", "OWNER"), "@perfquilt run");
-    eventually("it does not begin", || begun.exists());
+    let begun = left_in_a_tree(&world, "begun");
     fs::create_dir_all(area.join("outcome/outcome.json/x")).unwrap();
     fs::write(begun.with_extension("read"), "").unwrap();
     let status = bot.until_done(1);
@@ -305,21 +314,10 @@ fn a_flood_of_the_disk_reaches_neither_queue_nor_results() {
         .replace(file, "[bot]", "[sandbox]\nfree_mib = 4\n\n[bot]");
     let areas = world.environment.workspace().join(".perfquilt/bot/areas");
     let mounted = Mounted(areas.clone());
-    let flood = |number: u64, job: u32, script: &str| {
-        let script = script.replace("AREA", world.area(job).to_str().unwrap());
-        opens_with(&world, number, &build_runs(&script));
-    };
-    flood(
-        8,
-        1,
-        "head -c 200000000 /dev/zero > AREA/cache/perfquilt/work/flood",
-    );
-    flood(
-        9,
-        2,
-        "seq -f AREA/cache/perfquilt/work/%.0f 100000 | xargs touch",
-    );
-    flood(10, 3, "head -c 200000000 /dev/zero > flood");
+    let flood = |number: u64, script: &str| opens_with(&world, number, &build_runs(script));
+    flood(8, "head -c 200000000 /dev/zero > ../flood");
+    flood(9, "seq -f ../%.0f 100000 | xargs touch");
+    flood(10, "head -c 200000000 /dev/zero > flood");
     let head = world.commit(super::SERIES);
     world.forge.opens(7, &head);
     let mut bot = world.serve();
@@ -669,13 +667,9 @@ fn what_a_job_leaves_has_no_rights_for_other_users() {
     let world = World::new("");
     let workspace = world.environment.workspace();
     fs::set_permissions(&workspace, fs::Permissions::from_mode(0o755)).unwrap();
-    let state = world.area(1).join("cache/perfquilt/work");
-    let script = format!(
-        "cd {0} && cp /bin/sh shell && for mode in 4755 2755 6755; do chmod $$mode shell; done; \
-         chmod 755 shell; setcap cap_setuid+ep shell; mkdir open && chmod 777 open; \
-         until test -e read; do sleep 0.1; done",
-        state.display()
-    );
+    let script = "cd .. && cp /bin/sh shell && for mode in 4755 2755 6755; do chmod $$mode shell; done; \
+                  chmod 755 shell; setcap cap_setuid+ep shell; mkdir open && chmod 777 open; \
+                  until test -e read; do sleep 0.1; done";
     let text = build_runs(&script.replace("$$", "#")).replace('#', "$$");
     opens_with(&world, 7, &text);
     let mut bot = world.serve();
@@ -690,7 +684,8 @@ fn what_a_job_leaves_has_no_rights_for_other_users() {
         "OWNER",
         &format!("@perfquilt approve {head}"),
     );
-    eventually("it does not begin", || state.join("open").exists());
+    let open = left_in_a_tree(&world, "open");
+    let state = open.parent().unwrap();
     let mode = |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
     assert_eq!(mode(&state.join("shell")), 0o755);
     let capabilities = std::process::Command::new("getfattr")

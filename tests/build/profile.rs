@@ -18,7 +18,13 @@ impl Training for Runs {
         Ok("runs".to_owned())
     }
 
-    fn train(&self, server: &Built, _label: &str, env: &[(String, String)]) -> Result<()> {
+    fn train(
+        &self,
+        server: &Built,
+        _label: &str,
+        env: &[(String, String)],
+        _into: &std::path::Path,
+    ) -> Result<()> {
         for _ in 0..self.0 {
             let mut command = Command::new(server.dir.join("bin/app"));
             for (name, value) in env {

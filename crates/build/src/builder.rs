@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -491,7 +490,7 @@ impl Builder {
         let env = builder.recipe_env(&values)?;
         let tree = WorkTree {
             build: builder.build_dir(&work.dir),
-            lock: &work.lock,
+            work: &work,
             values,
             env,
         };
@@ -699,10 +698,10 @@ impl Builder {
 
 /// The working folder of a built point, locked.
 pub(crate) struct WorkTree<'w> {
+    /// The folder, with sources and build tree.
+    pub(crate) work: &'w Work,
     /// The build tree.
     pub(crate) build: PathBuf,
-    /// The lock file, which child processes inherit.
-    pub(crate) lock: &'w Arc<File>,
     /// The values of the recipe's placeholders.
     pub(crate) values: BTreeMap<String, String>,
     /// The recipe's environment variables.

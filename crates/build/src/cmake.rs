@@ -166,9 +166,8 @@ impl Cmake {
             .arg(&build)
             .args(["-G", "Ninja"])
             .args(&self.args)
-            .directory(&work.dir)
-            .holding(&work.lock)
-            .envs(self.env.iter().cloned());
+            .directory(&work.dir);
+        let command = work.command(command, &self.env);
         let ran = run_within(&command, log, None, &mut |line| {
             if let Some(rest) = line.strip_prefix("-- ") {
                 step.update(0, None, &format!("configuring: {rest}"));

@@ -66,10 +66,8 @@ impl Commands {
         log: &mut Log,
         step: &dyn Step,
     ) -> Result<ProgramRun> {
-        let command = Command::from_words(words)?
-            .directory(&work.src())
-            .holding(&work.lock)
-            .envs(self.env.iter().cloned());
+        let command = Command::from_words(words)?.directory(&work.src());
+        let command = work.command(command, &self.env);
         let ran = run_within(&command, log, None, &mut |line| {
             step.update(0, None, line.trim());
             Line::Output

@@ -30,12 +30,11 @@ pub(super) struct NinjaRun {
 
 impl Ninja<'_> {
     fn command(&self) -> Command {
-        Command::new("ninja")
+        let command = Command::new("ninja")
             .directory(&self.work.build())
             .env("NINJA_STATUS", format!("{MARK}%f %t "))
-            .args(["-j".to_owned(), self.jobs.to_string()])
-            .holding(&self.work.lock)
-            .envs(self.env.iter().cloned())
+            .args(["-j".to_owned(), self.jobs.to_string()]);
+        self.work.command(command, self.env)
     }
 
     /// Builds the targets. A failed build is not an error here, as in [`run_within`].

@@ -39,8 +39,15 @@ pub trait Training: Send + Sync + std::fmt::Debug {
     /// Returns the digest of the training workload.
     fn identity(&self) -> Result<String>;
 
-    /// Trains the built `server` with `env` in its environment, and stops it cleanly so that it writes its counts.
-    fn train(&self, server: &Built, label: &str, env: &[(String, String)]) -> Result<()>;
+    /// Trains the built `server` with `env` in its environment, and stops it cleanly so that it writes its counts into the
+    /// folder `into`.
+    fn train(
+        &self,
+        server: &Built,
+        label: &str,
+        env: &[(String, String)],
+        into: &Path,
+    ) -> Result<()>;
 }
 
 /// Builds the instrumented servers that profiles come from.
@@ -137,6 +144,7 @@ impl Compiler {
             .args(["merge", "-o"])
             .arg(to.join("default.profdata"))
             .args(found)
+            .writing_to(vec![to.to_owned()])
             .run_ok(perfquilt_model::error::Kind::Build)
             .map(|_| ())
     }
@@ -263,7 +271,7 @@ impl ProfileProvider {
         let (raw, ready) = (folder("raw")?, folder("partial")?);
         let step = progress::begin(&format!("training {label}"), None);
         let env = self.compiler.env(raw.path());
-        self.training.train(&server, &label, &env)?;
+        self.training.train(&server, &label, &env, raw.path())?;
         let gathered = ready.path().join(GATHERED);
         std::fs::create_dir(&gathered).map_err(|e| Error::io("create", &gathered, &e))?;
         self.compiler.gather(raw.path(), &gathered)?;

@@ -12,6 +12,7 @@ use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress;
 use perfquilt_system::files::if_there;
 use perfquilt_system::locks;
+use perfquilt_system::process::Command;
 
 /// Format of a working folder; a folder of another format is emptied.
 const FORMAT: &str = "perfquilt-work 3";
@@ -53,6 +54,15 @@ impl Work {
             dir: dir.to_owned(),
             lock: Arc::new(file),
         })
+    }
+
+    /// Returns `command` with the environment `env` for a program that builds or tests here: it inherits the lock, and where
+    /// children are restricted it writes only to this folder and to temporary files.
+    pub(super) fn command(&self, command: Command, env: &[(String, String)]) -> Command {
+        command
+            .holding(&self.lock)
+            .writing_to(vec![std::env::temp_dir(), self.dir.clone()])
+            .envs(env.iter().cloned())
     }
 
     pub(super) fn src(&self) -> PathBuf {

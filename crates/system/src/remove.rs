@@ -10,15 +10,16 @@ use perfquilt_model::error::{Error, Result};
 pub fn remove_tree(path: &Path) -> Result<()> {
     // Folders nested without limit would exhaust the stack and file descriptors of this process, and their
     // paths exceed what the kernel accepts; `rm` and `chmod` handle both.
+    let program = |name: &str| Command::new(name).unrestricted();
     let gone = || -> Result<bool> {
-        Command::new("rm").args(["-rf", "--"]).arg(path).run()?;
+        program("rm").args(["-rf", "--"]).arg(path).run()?;
         Ok(std::fs::symlink_metadata(path).is_err())
     };
     if std::fs::symlink_metadata(path).is_err() || gone()? {
         return Ok(());
     }
     let unlock = ["-R", "u+rwx", "--"];
-    Command::new("chmod").args(unlock).arg(path).run()?;
+    program("chmod").args(unlock).arg(path).run()?;
     if gone()? {
         Ok(())
     } else {

@@ -1,6 +1,6 @@
 //! A Landlock domain for each program that perfquilt starts inside: it signals and traces none of the others, and writes only
-//! where servers and builds do, a server only to the folder of its start. So no code of a job stops what measures it, writes
-//! results in its place, or changes a finished server, or another one that runs.
+//! where it has to, a server only to the folder of its start, a build to its tree. So no code of a job stops what measures it,
+//! writes results in its place, or changes a finished server, prepared data, or another server that runs.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -10,19 +10,17 @@ use landlock::{
     path_beneath_rules,
 };
 
-use super::{HOME, WORK};
+use super::HOME;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_system::process::Exceptions;
 
-/// The folders of a cache that children write to: this program alone publishes servers.
-const WRITABLE: [&str; 3] = [WORK, "run", "data"];
 /// The devices that a program without the right to write elsewhere may write to: `/dev/shm` has the folders of others.
 const DEVICES: [&str; 4] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/tty"];
 
-/// The folders that every program may write to which has none of its own.
+/// The folders that every program may write to which has none of its own: a client or a linker.
 static COMMON: OnceLock<Vec<PathBuf>> = OnceLock::new();
 
-/// Allows the programs of [`restricted`] to write to the folders of `cache` for work, and to the memory of the sandbox.
+/// Allows programs without folders of their own to write to that of servers' starts in `cache`, and to the memory of the sandbox.
 pub(super) fn prepare(cache: &Path) -> Result<()> {
     let tmp = Path::new("/tmp");
     // The rules hold for everything below, also for state and outcome of a workspace there.
@@ -31,12 +29,9 @@ pub(super) fn prepare(cache: &Path) -> Result<()> {
     } else {
         tmp
     };
-    let work = WRITABLE.map(|folder| cache.join(folder));
-    for folder in &work {
-        std::fs::create_dir_all(folder).map_err(|e| Error::io("create", folder, &e))?;
-    }
-    let memory = [memory, Path::new("/dev")].map(Path::to_path_buf);
-    let _ = COMMON.set(work.into_iter().chain(memory).collect());
+    let starts = cache.join("run");
+    std::fs::create_dir_all(&starts).map_err(|e| Error::io("create", &starts, &e))?;
+    let _ = COMMON.set(vec![starts, memory.into(), "/dev".into()]);
     Ok(())
 }
 

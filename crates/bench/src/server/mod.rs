@@ -84,6 +84,8 @@ pub struct Launch<'a> {
     pub filling: bool,
     /// Extra environment.
     pub env: Vec<(String, String)>,
+    /// Where a server that is trained writes its counts.
+    pub counts: Option<&'a Path>,
 }
 
 impl<'a> Launch<'a> {
@@ -97,6 +99,7 @@ impl<'a> Launch<'a> {
             instrumentation: Instrumentation::Plain,
             filling: false,
             env: Vec::new(),
+            counts: None,
         }
     }
 }

@@ -308,13 +308,13 @@ impl Running {
             command = command.without_env(NAMES_OF_PIPES);
             exceptions.signals = true;
         }
-        // A tracer and a server that is trained write elsewhere.
-        let is_traced = matches!(launch.instrumentation, Instrumentation::Traced { .. });
-        if !is_traced && launch.env.is_empty() {
-            let socket = plan.address.folder.iter().map(Scratch::path);
-            let folders = std::iter::once(launch.dir).chain(socket);
-            exceptions.folders = folders.map(Path::to_path_buf).collect();
-        }
+        let traces = match &launch.instrumentation {
+            Instrumentation::Traced { out } => out.parent(),
+            _ => None,
+        };
+        let socket = plan.address.folder.as_ref().map(Scratch::path);
+        let folders = [Some(launch.dir), socket, traces, launch.counts];
+        exceptions.folders = folders.into_iter().flatten().map(Into::into).collect();
         command = command.excepted(exceptions);
         if plan.process == ServerProcess::Postmaster {
             command = command.death_signal(DeathSignal::Quit).ordinary_user();

@@ -271,10 +271,8 @@ impl<'a> SuiteRunner<'a> {
             Some(directory) => PathBuf::from(expand_word(directory, &tree.values)?),
             None => tree.build.clone(),
         };
-        let mut command = Command::from_words(words)?
-            .directory(&directory)
-            .holding(tree.lock)
-            .envs(tree.env.iter().cloned());
+        let command = Command::from_words(words)?.directory(&directory);
+        let mut command = tree.work.command(command, &tree.env);
         for (name, value) in &self.suite.env {
             command = command.env(name, expand_word(value, &tree.values)?);
         }

@@ -1,5 +1,6 @@
 //! Trains instrumented servers for profile-guided builds.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
@@ -64,7 +65,13 @@ impl Training for Trainer {
         Ok(hex::encode(digest.finalize()))
     }
 
-    fn train(&self, server: &Built, label: &str, env: &[(String, String)]) -> Result<()> {
+    fn train(
+        &self,
+        server: &Built,
+        label: &str,
+        env: &[(String, String)],
+        into: &Path,
+    ) -> Result<()> {
         let adapter = server::adapter(&self.ws)?;
         let workloads: Vec<&Workload> = self.workloads.iter().collect();
         let clients = Clients::new(&self.ws, &self.release, &workloads)?;
@@ -79,6 +86,7 @@ impl Training for Trainer {
         let mut launch = Launch::new(label, &server.dir, &dir);
         launch.template = Some(&template);
         launch.env = env.to_vec();
+        launch.counts = Some(into);
         let mut running = adapter.start(&launch)?;
         for &one in &workloads {
             let done = clients

@@ -456,7 +456,23 @@ impl Command {
         self
     }
 
-    /// Exempts the process from [`restrict_children`]: for `perf` and `vgdb`, which observe servers, and for git.
+    /// Has the process write only to `folders` where children are restricted. The first one is for its temporary files.
+    #[must_use]
+    pub fn writing_to(self, folders: Vec<PathBuf>) -> Self {
+        self.excepted(Exceptions {
+            folders,
+            ..Exceptions::default()
+        })
+    }
+
+    /// Has the process write only into the folder of `path` where children are restricted.
+    #[must_use]
+    pub fn writing_beside(self, path: &Path) -> Self {
+        self.writing_to(path.parent().map(Path::to_owned).into_iter().collect())
+    }
+
+    /// Exempts the process from [`restrict_children`]: for `perf` and `vgdb`, which observe servers, for git, and for what
+    /// removes folders.
     #[must_use]
     pub fn unrestricted(mut self) -> Self {
         self.restricted = None;

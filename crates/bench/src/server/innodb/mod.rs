@@ -136,7 +136,9 @@ impl ServerAdapter for InnodbAdapter {
         let vendor = self.vendor_of(server);
         let words = self.words(server, data)?;
         let step = progress::begin(vendor.filling, None);
-        let command = Command::new(&words[0]).args(&words[1..]);
+        let command = Command::new(&words[0])
+            .args(&words[1..])
+            .writing_beside(data);
         (vendor.fill)(command, server, data)?;
         step.finish("");
         Ok(())

@@ -215,6 +215,7 @@ impl ServerAdapter for Postgresql {
             .args(&self.settings.initdb)
             .arg("-D")
             .arg(data)
+            .writing_beside(data)
             .ordinary_user()
             .run_within(INITDB_TIMEOUT)?;
         if !output.success() {
