@@ -312,3 +312,26 @@ fn every_benchmark_is_listed_and_starts() {
     }
     assert!(started > 15, "{started}");
 }
+
+/// The Debian package takes documents by their endings.
+#[test]
+fn every_document_is_in_the_package() {
+    let manifest = std::fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    let manifest: toml::Table = manifest.parse().unwrap();
+    let assets = manifest["package"]["metadata"]["deb"]["assets"].as_array();
+    let sources = assets
+        .unwrap()
+        .iter()
+        .map(|asset| asset[0].as_str().unwrap());
+    let mut endings: Vec<&str> = sources
+        .filter_map(|source| source.strip_prefix("docs/*."))
+        .collect();
+    let files = std::fs::read_dir(root().join("docs")).unwrap();
+    let files = files
+        .map(|file| file.unwrap().path())
+        .filter(|path| path.is_file());
+    let ending = |path: PathBuf| path.extension().unwrap().to_str().unwrap().to_owned();
+    let found: std::collections::BTreeSet<String> = files.map(ending).collect();
+    endings.sort_unstable();
+    assert_eq!(endings, found.iter().collect::<Vec<_>>());
+}

@@ -98,7 +98,7 @@ fn a_full_disk_is_told_and_the_next_run_goes_on() {
         refused += 1;
         let told = &finished.stderr;
         assert!(
-            told.contains("free some space") && !told.contains("panicked"),
+            told.contains("[PQ0102]") && !told.contains("panicked"),
             "with {bytes} bytes left ({:?}): {told}",
             finished.code
         );
@@ -129,12 +129,48 @@ fn a_full_disk_in_a_build_is_no_fault_of_the_patch() {
     let rest = mounted.flood();
     let refused = environment.run(&["build", "1"]);
     assert_eq!(refused.code, Some(1), "{}", refused.stderr);
-    assert!(
-        refused.stderr.contains("free some space"),
-        "{}",
-        refused.stderr
-    );
+    assert!(refused.stderr.contains("[PQ0102]"), "{}", refused.stderr);
     fs::remove_file(rest).unwrap();
     let again = environment.run(&["build", "1"]);
     assert_eq!(again.code, Some(0), "{}", again.stderr);
+}
+
+/// As root: each file system that a run writes to has no room, then a little more, then enough.
+#[test]
+fn whichever_disk_is_full_it_is_told_and_the_next_run_goes_on() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let cache = "../cache/perfquilt";
+    for folder in [
+        ".perfquilt".to_owned(),
+        cache.to_owned(),
+        format!("{cache}/builds"),
+        format!("{cache}/work"),
+    ] {
+        let environment = TestEnvironment::with_fixture("toy");
+        let Some(mounted) = Mounted::in_memory(&environment.workspace().join(&folder), 16) else {
+            return;
+        };
+        let rest = mounted.flood();
+        let flood = fs::OpenOptions::new().write(true).open(&rest).unwrap();
+        let flooded = flood.metadata().unwrap().len();
+        let mut refused = 0;
+        for room in [0, 64, 160, 320, 640] {
+            // What the runs before have written is no room for this one.
+            flood.set_len(flooded.saturating_sub(room << 10)).unwrap();
+            let finished = environment.run(&["run", "--blocks", "2"]);
+            let is_told = finished.code == Some(1) && finished.stderr.contains("[PQ0102]");
+            assert!(
+                is_told || finished.code == Some(0),
+                "{folder} with {room} KiB: {}",
+                finished.stderr
+            );
+            refused += u32::from(is_told);
+        }
+        assert!(refused > 0, "{folder}");
+        fs::remove_file(rest).unwrap();
+        let finished = environment.run(&["run", "--blocks", "3"]);
+        assert_eq!(finished.code, Some(0), "{folder}: {}", finished.stderr);
+    }
 }

@@ -664,7 +664,8 @@ impl Builder {
         let message = format!("{who} {what}: {}", fault.message);
         // Not the fault of a point: the others would fail as well.
         let mut error = match fault.cause {
-            Cause::DiskFull | Cause::NoProcesses => Error::internal(message),
+            Cause::DiskFull => Error::disk_full(message),
+            Cause::NoProcesses => Error::internal(message),
             _ => Error::build_failed(message),
         };
         if let Some(file) = &fault.file {

@@ -307,7 +307,7 @@ fn copy(
         std::fs::create_dir_all(folder).map_err(|e| Error::io("create", folder, &e))?;
     }
     // The standard library asks the kernel to share blocks where the file system supports it.
-    std::fs::copy(from, to).map_err(|e| Error::io("copy", from, &e))?;
+    std::fs::copy(from, to).map_err(|e| Error::io("copy to", to, &e))?;
     copied.push(from.to_owned());
     Ok(())
 }

@@ -132,7 +132,7 @@ impl Compiler {
         if self == Compiler::Gcc {
             for from in &found {
                 let name = from.file_name().unwrap_or_default();
-                std::fs::copy(from, to.join(name)).map_err(|e| Error::io("copy", from, &e))?;
+                std::fs::copy(from, to.join(name)).map_err(|e| Error::io("copy to", to, &e))?;
             }
             return Ok(());
         }

@@ -434,7 +434,7 @@ impl RelinkInputs {
                     from.display()
                 )));
             }
-            std::fs::copy(from, &to).map_err(|e| Error::io("copy", from, &e))?;
+            std::fs::copy(from, &to).map_err(|e| Error::io("copy to", &to, &e))?;
             strip(&to)?;
             can_pad |= share(&to, pool)?;
         }

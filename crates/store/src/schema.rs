@@ -192,6 +192,12 @@ pub(super) fn explain(
 ) -> Error {
     let file = path.display();
     let code = match error {
+        // The file beside the database that all its users map could not grow.
+        rusqlite::Error::SqliteFailure(failure, _)
+            if failure.extended_code == rusqlite::ffi::SQLITE_IOERR_SHMSIZE =>
+        {
+            Some(ErrorCode::DiskFull)
+        }
         rusqlite::Error::SqliteFailure(failure, _) => Some(failure.code),
         rusqlite::Error::FromSqlConversionFailure(_, _, fault) => {
             let damaged = Error::store_damaged(format!("{file} is damaged"));

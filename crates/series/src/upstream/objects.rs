@@ -424,11 +424,11 @@ fn library_error(what: &str, source: &git2::Error) -> Error {
             "git's configuration cannot be read: `git config --list --show-origin` names its files",
         );
     }
-    let error = Error::objects_damaged(format!("{what}: {}", source.message()));
-    if source.message().contains("No space left on device") {
-        error.hint(DISK_FULL)
+    let message = format!("{what}: {}", source.message());
+    if message.contains("No space left on device") {
+        Error::disk_full(message).hint(DISK_FULL)
     } else {
-        error
+        Error::objects_damaged(message)
     }
 }
 

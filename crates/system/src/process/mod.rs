@@ -802,19 +802,17 @@ impl Command {
             .to_string_lossy()
             .into_owned();
         let tail = output.tail(15);
+        let ended = format!("{program} {}", output.describe_exit());
         // As most programs say it, in English by `LC_ALL`.
-        let is_full = tail
-            .iter()
-            .any(|line| line.contains("No space left on device"));
-        let kind = if is_full { Kind::Internal } else { kind };
-        let error = Error::program_failed(format!("{program} {}", output.describe_exit()))
-            .of_kind(kind)
-            .details(tail);
-        Err(error.hint(if is_full {
-            DISK_FULL.to_owned()
+        let is_full = |line: &String| line.contains("No space left on device");
+        Err(if tail.iter().any(is_full) {
+            Error::disk_full(ended).details(tail).hint(DISK_FULL)
         } else {
-            format!("the command was: {}", self.shown())
-        }))
+            Error::program_failed(ended)
+                .of_kind(kind)
+                .details(tail)
+                .hint(format!("the command was: {}", self.shown()))
+        })
     }
 }
 
