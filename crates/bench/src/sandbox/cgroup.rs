@@ -3,16 +3,19 @@
 //! Version 2 where this program may make groups below its own (root, or a service with `Delegate=yes`), version 1 where
 //! the controllers are there. Without either, the limits per user and [`super::SandboxProcess`] have to do.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use perfquilt_config::SandboxLimits;
 use perfquilt_system::control_groups::{Groups, value};
+use perfquilt_system::process::process_tree;
 
 /// Time for the kernel to remove the last processes of a group after they were killed.
 const REMOVAL: Duration = Duration::from_secs(2);
-/// The group that this program moves itself to, because a group of version 2 has either processes or limited children.
+const PAUSE: Duration = Duration::from_millis(10);
+/// The group that this program moves itself and what it started to, because a group of version 2 has either processes or limited children.
 const OWN: &str = "perfquilt-service";
 
 /// Microseconds in which a group uses its share of the processors.
@@ -89,15 +92,14 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        let pause = Duration::from_millis(10);
         for folder in &self.folders {
             let mut left = REMOVAL;
             while let Err(error) = std::fs::remove_dir(folder)
-                && error.kind() == std::io::ErrorKind::ResourceBusy
+                && error.kind() == ErrorKind::ResourceBusy
                 && !left.is_zero()
             {
-                std::thread::sleep(pause);
-                left = left.saturating_sub(pause);
+                std::thread::sleep(PAUSE);
+                left = left.saturating_sub(PAUSE);
             }
         }
     }
@@ -175,25 +177,35 @@ fn controllers(limits: &SandboxLimits) -> &'static [&'static str] {
 fn delegated(own: &Path, controllers: &[&str]) -> Option<PathBuf> {
     let wanted: Vec<String> = controllers.iter().map(|name| format!("+{name}")).collect();
     let wanted = wanted.join(" ");
-    let enable = || std::fs::write(own.join("cgroup.subtree_control"), &wanted).is_ok();
+    let enable = || std::fs::write(own.join("cgroup.subtree_control"), &wanted);
     let words = std::fs::read_to_string(own.join("cgroup.controllers")).ok()?;
     let has = |name: &&str| words.split_whitespace().any(|word| word == *name);
     if !controllers.iter().all(has) {
         return None;
     }
-    if enable() {
-        return Some(own.to_owned());
-    }
-    // Only if the group has no other processes, which would be somebody else's.
-    let here = std::fs::read_to_string(own.join("cgroup.procs")).ok()?;
-    let id = std::process::id().to_string();
-    if here.lines().any(|line| line != id) {
-        return None;
-    }
     let inner = own.join(OWN);
-    let _ = std::fs::create_dir(&inner);
-    std::fs::write(inner.join("cgroup.procs"), "0").ok()?;
-    enable().then(|| own.to_owned())
+    let mut left = REMOVAL;
+    loop {
+        match enable() {
+            Ok(()) => return Some(own.to_owned()),
+            Err(error) if error.kind() == ErrorKind::ResourceBusy && !left.is_zero() => {}
+            Err(_) => return None,
+        }
+        // The group has processes. Those of somebody else stay, unless they are about to end.
+        let ours = process_tree(std::process::id());
+        let here = std::fs::read_to_string(own.join("cgroup.procs")).ok()?;
+        let here: Option<Vec<u32>> = here.lines().map(|line| line.parse().ok()).collect();
+        let here = here?;
+        if here.iter().all(|process| ours.contains(process)) {
+            let _ = std::fs::create_dir(&inner);
+            for process in here {
+                // It may have ended.
+                let _ = std::fs::write(inner.join("cgroup.procs"), process.to_string());
+            }
+        }
+        std::thread::sleep(PAUSE);
+        left = left.saturating_sub(PAUSE);
+    }
 }
 
 #[cfg(test)]
