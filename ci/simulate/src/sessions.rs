@@ -239,14 +239,7 @@ fn best_variant(of: &Experiment, count: u32, noise: &mut Noise) -> Result<Hits> 
         let server = |point: Point, key: String| PointBuild {
             point,
             key,
-            configure: 0.0,
-            compile: 0.0,
-            link: 0.0,
-            overhead: 0.0,
-            units: 0,
-            cached: false,
-            code_bytes: None,
-            profile: None,
+            ..PointBuild::default()
         };
         found.builds = vec![
             server(Point::BASE, "release".to_owned()),

@@ -40,7 +40,7 @@ pub use supplement::{
 pub const CLIENT_OPERATION: &str = "client";
 
 /// The first line of an observation file: the experiment that the observations belong to.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ExperimentHeader {
     /// Version of this form: 1.
     pub schema: u32,
@@ -58,11 +58,8 @@ pub struct ExperimentHeader {
     pub recipe: String,
     /// The name of point 0 if the servers were given by the user and the points are not a series of patches on
     /// a release; otherwise `None`.
-    #[serde(
-        default,
-        deserialize_with = "non_empty",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "non_empty")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub base: Option<String>,
     /// The machine: processor, cores, memory, kernel, virtualisation.
     pub machine: BTreeMap<String, String>,
@@ -91,25 +88,16 @@ pub struct ExperimentHeader {
     pub start_timeouts: BTreeMap<Point, f64>,
     /// The command that measures this experiment, quoted for a POSIX shell: `perfquilt run --preset series`. `None` if
     /// unknown.
-    #[serde(
-        default,
-        deserialize_with = "non_empty",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "non_empty")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
     /// The commit of the workspace, if all of its files were in it; otherwise `None`.
-    #[serde(
-        default,
-        deserialize_with = "non_empty",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "non_empty")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub commit: Option<String>,
     /// The commands that get and measure the bundle of this experiment on another machine, one a line, likewise. `None` if there is no bundle.
-    #[serde(
-        default,
-        deserialize_with = "non_empty",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "non_empty")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub bundle: Option<String>,
     /// Start time of the experiment, RFC 3339 in UTC; empty if unknown.
     #[serde(default)]
@@ -167,24 +155,9 @@ impl ExperimentHeader {
         ExperimentHeader {
             schema: SCHEMA,
             experiment: format!("{release}-{recipe}"),
-            series: Vec::new(),
-            titles: Vec::new(),
             release: release.to_owned(),
             recipe: recipe.to_owned(),
-            base: None,
-            machine: BTreeMap::new(),
-            harness: String::new(),
-            identical: BTreeMap::new(),
-            line_numbers: BTreeSet::new(),
-            unread: BTreeMap::new(),
-            failed: BTreeMap::new(),
-            failed_workloads: Vec::new(),
-            start_timeouts: BTreeMap::new(),
-            command: None,
-            commit: None,
-            bundle: None,
-            started: String::new(),
-            reused: Vec::new(),
+            ..ExperimentHeader::default()
         }
     }
 }

@@ -64,6 +64,13 @@ impl Point {
     }
 }
 
+/// The bare release.
+impl Default for Point {
+    fn default() -> Self {
+        Point::BASE
+    }
+}
+
 impl fmt::Display for Point {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -197,7 +197,7 @@ pub enum TestResult {
 }
 
 /// One location that needs a manual decision.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Decision {
     /// The file on the new release.
     pub file: String,
@@ -240,16 +240,8 @@ impl Decision {
         Decision {
             file,
             what,
-            hunk: None,
             hunks,
-            line: None,
-            function: None,
-            candidates: Vec::new(),
-            now: Vec::new(),
-            patch: Vec::new(),
-            upstream: Vec::new(),
-            closest: None,
-            touched_by: Vec::new(),
+            ..Decision::default()
         }
     }
 }

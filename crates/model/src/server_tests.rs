@@ -126,7 +126,7 @@ fn tests_and_error<S: Serializer>(
 }
 
 /// The server's own tests at a point, compared with those on the bare release.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PointTests {
     /// The point.
     pub point: Point,
@@ -163,15 +163,7 @@ impl PointTests {
     pub fn new(point: Point) -> Self {
         PointTests {
             point,
-            passed: 0,
-            skipped: 0,
-            new: Vec::new(),
-            earlier: Vec::new(),
-            known: Vec::new(),
-            flaky: Vec::new(),
-            unclear: Vec::new(),
-            lost: Vec::new(),
-            fixed: Vec::new(),
+            ..PointTests::default()
         }
     }
 }

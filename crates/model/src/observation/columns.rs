@@ -74,7 +74,7 @@ macro_rules! observation {
         ///
         /// `value` is the cost of one transaction in `unit`, already reduced over the block's slices for
         /// the `time` meter (see `docs/statistics.md`); `n` is how many transactions it stands for.
-        #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+        #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
         pub struct Observation {
             $($(#[$about])* pub $name: $type,)*
         }
@@ -101,25 +101,14 @@ impl Observation {
     pub fn new(block: u32, point: Point, workload: &str, meter: Meter, value: f64) -> Self {
         Observation {
             schema: SCHEMA,
-            experiment: String::new(),
             block,
-            order: 0,
             point,
-            layout: 0,
             workload: workload.to_owned(),
             meter,
             unit: meter.unit().to_owned(),
             value,
             n: 1,
-            direct: false,
-            mean: None,
-            slow: None,
-            p99: None,
-            stalled: None,
-            lane: None,
-            began: None,
-            ended: None,
-            machine: None,
+            ..Observation::default()
         }
     }
 }

@@ -1,19 +1,17 @@
 //! Quantities read while a server works.
 
-use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use strum::{Display, IntoStaticStr};
 
 use crate::error::Error;
 
 /// The facts about a meter.
 struct Facts {
     description: &'static str,
-    name: &'static str,
     unit: &'static str,
     go_unit: &'static str,
-    default_margin: f64,
     is_timed: bool,
     noun: &'static str,
 }
@@ -22,8 +20,10 @@ struct Facts {
 macro_rules! meters {
     ($($(#[doc = $doc:literal])* $variant:ident { $($fact:ident: $value:expr,)* })*) => {
         /// A quantity read while a server works. All meters are costs: less is faster.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[derive(Serialize, Deserialize, Display, IntoStaticStr)]
         #[serde(rename_all = "snake_case")]
+        #[strum(serialize_all = "snake_case")]
         pub enum Meter {
             $($(#[doc = $doc])* $variant,)*
         }
@@ -44,127 +44,99 @@ macro_rules! meters {
 meters! {
     /// Wall-clock time.
     Time {
-        name: "time",
         unit: "ns/txn",
         go_unit: "ns/op",
-        default_margin: 0.01,
         is_timed: true,
         noun: "time",
     }
     /// Processor time of the server's processes.
     Cpu {
-        name: "cpu",
         unit: "ns/txn",
         go_unit: "cpu-ns/op",
-        default_margin: 0.01,
         is_timed: true,
         noun: "processor time",
     }
     /// Instructions.
     Instructions {
-        name: "instructions",
         unit: "instructions/txn",
         go_unit: "instructions/op",
-        default_margin: 0.001,
         is_timed: false,
         noun: "instructions",
     }
     /// Processor cycles.
     Cycles {
-        name: "cycles",
         unit: "cycles/txn",
         go_unit: "cycles/op",
-        default_margin: 0.01,
         is_timed: false,
         noun: "cycles",
     }
     /// Misses of the first-level instruction cache.
     L1iMisses {
-        name: "l1i_misses",
         unit: "misses/txn",
         go_unit: "L1i-misses/op",
-        default_margin: 0.01,
         is_timed: false,
         noun: "instruction-cache misses",
     }
     /// Mispredicted branches.
     BranchMisses {
-        name: "branch_misses",
         unit: "misses/txn",
         go_unit: "branch-misses/op",
-        default_margin: 0.01,
         is_timed: false,
         noun: "mispredicted branches",
     }
     /// Share of issue slots that the front end left empty, from 0 to 1.
     FrontendBound {
-        name: "frontend_bound",
         unit: "ratio",
         go_unit: "frontend-bound",
-        default_margin: 0.01,
         is_timed: false,
         noun: "empty issue slots",
     }
     /// Peak resident memory of the server's processes up to the end of a block; shared memory counts once.
     Rss {
-        name: "rss",
         unit: "bytes",
         go_unit: "peak-rss-bytes",
-        default_margin: 0.01,
         is_timed: true,
         noun: "memory",
     }
     /// Context switches of the server's threads.
     ContextSwitches {
-        name: "context_switches",
         unit: "switches/txn",
         go_unit: "context-switches/op",
-        default_margin: 0.01,
         is_timed: true,
         noun: "context switches",
     }
     /// Bytes that the server reads and writes by calls for files and pipes, cached or not.
     IoBytes {
-        name: "io_bytes",
         unit: "bytes/txn",
         go_unit: "io-bytes/op",
-        default_margin: 0.01,
         is_timed: true,
         noun: "bytes read and written",
     }
     /// Calls by which the server reads and writes files and pipes.
     IoCalls {
-        name: "io_calls",
         unit: "calls/txn",
         go_unit: "io-calls/op",
-        default_margin: 0.01,
         is_timed: true,
         noun: "reads and writes",
     }
     /// Reads of data files, by the server's own counters.
     ServerReads {
-        name: "server_reads",
         unit: "reads/txn",
         go_unit: "server-reads/op",
-        default_margin: 0.01,
         is_timed: true,
         noun: "reads of data files",
     }
     /// Writes of data files and logs, by the server's own counters.
     ServerWrites {
-        name: "server_writes",
         unit: "writes/txn",
         go_unit: "server-writes/op",
-        default_margin: 0.01,
         is_timed: true,
         noun: "writes of data files",
     }
     /// Flushes of data files and logs to the disk, by the server's own counters.
     ServerSyncs {
-        name: "server_syncs",
         unit: "syncs/txn",
         go_unit: "server-syncs/op",
-        default_margin: 0.01,
         is_timed: true,
         noun: "syncs",
     }
@@ -173,7 +145,7 @@ meters! {
 impl Meter {
     /// Returns the name in configuration, command line and files.
     pub fn name(self) -> &'static str {
-        self.facts().name
+        self.into()
     }
 
     /// Returns one or more sentences that say what the meter reads.
@@ -193,7 +165,10 @@ impl Meter {
 
     /// Returns the equivalence margin, as a fraction of speed, that applies unless the configuration sets one.
     pub fn default_margin(self) -> f64 {
-        self.facts().default_margin
+        match self {
+            Meter::Instructions => 0.001,
+            _ => 0.01,
+        }
     }
 
     /// Returns what it measures, for sentences: `processor time`, `context switches`.
@@ -220,9 +195,10 @@ impl Meter {
     }
 }
 
-impl fmt::Display for Meter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+/// Wall-clock time, which most presets read.
+impl Default for Meter {
+    fn default() -> Self {
+        Meter::Time
     }
 }
 

@@ -137,7 +137,7 @@ pub struct ExcludedReadings {
 }
 
 /// The planned number of blocks of one workload and meter.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PlannedBlocks {
     /// The workload.
     pub workload: String,
@@ -176,12 +176,7 @@ impl PlannedBlocks {
             workload: workload.to_owned(),
             meter,
             blocks,
-            min_blocks: None,
-            resolution: None,
-            extended: false,
-            ended: false,
-            windows: None,
-            wave: None,
+            ..PlannedBlocks::default()
         }
     }
 
@@ -203,7 +198,7 @@ impl PlannedBlocks {
 }
 
 /// Build time of a point's server.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PointBuild {
     /// The point.
     pub point: Point,
