@@ -158,7 +158,6 @@ fn least(effect: &Model, drift: &Model, power: f64) -> f64 {
         let statistic = |[none, drift]: [f64; 2]| log_sum(&[none + weight, drift]);
         let mut sorted: Vec<f64> = found.iter().map(|[own, _]| statistic(*own)).collect();
         sorted.sort_by(f64::total_cmp);
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let most = sorted[(power * EXPERIMENTS as f64) as usize];
         let is_claim = |both: &&[[f64; 2]; 2]| both.iter().any(|of| statistic(*of) <= most);
         of.iter().filter(is_claim).count() as f64 / EXPERIMENTS as f64

@@ -393,7 +393,6 @@ impl Beside {
             let began = free[lane];
             let ended = began + 0.5 + noise.uniform();
             free[lane] = ended;
-            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
             let (first, last) = ((began * STEPS) as usize, (ended * STEPS) as usize);
             while disturbances.len() <= last {
                 disturbances.push(points.iter().map(|_| noise.normal()).collect());

@@ -115,7 +115,6 @@ fn is_below(share: f64, least: f64, n: usize) -> bool {
     if n >= ENOUGH {
         return true;
     }
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     let hits = (share * n as f64).round() as u64;
     Binomial::new(least, n as u64).is_ok_and(|chance| chance.cdf(hits) < CHANCE)
 }

@@ -207,7 +207,6 @@ pub(super) fn seconds(seconds: f64) -> String {
     if seconds < 60.0 {
         return format!("{seconds:.0} s");
     }
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     let whole = seconds.round() as u64;
     match whole {
         0..3600 => format!("{} min {} s", whole / 60, whole % 60),

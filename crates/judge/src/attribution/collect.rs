@@ -461,9 +461,9 @@ impl<'a> Collector<'a> {
             .each()
             .filter(|(meter, workload, _)| is_whole(workloads, *meter, workload))
             .map(|(meter, workload, table)| {
-                let units = source.units.get(&meter);
+                let units = source.units_of(meter);
                 let window = table.largest_window();
-                let components = units.and_then(|units| window.components(units));
+                let components = window.components(units);
                 let block_sd = match components {
                     Some(components) => Some(components.total),
                     None => window.spread().map(|spread| spread.sd),
@@ -478,7 +478,7 @@ impl<'a> Collector<'a> {
                     within_sd,
                     restart_sd: match components {
                         Some(components) => Some(components.start),
-                        None if units.is_some_and(|units| units.layouts() > 1) => None,
+                        None if units.layouts() > 1 => None,
                         None => block_sd,
                     }
                     .zip(within_sd)
@@ -516,11 +516,9 @@ fn timed_tables<'s>(
 
 /// Tests whether blocks depend on each other, for whole workloads.
 fn dependence(source: &ObservationSource, workloads: &NamesByMeter) -> Vec<Dependence> {
-    let none = Units::default();
     timed_tables(source, workloads)
         .filter_map(|(meter, workload, table)| {
-            let units = source.units.get(&meter).unwrap_or(&none);
-            let found = table.largest_window().dependence(units)?;
+            let found = table.largest_window().dependence(source.units_of(meter))?;
             Some(Dependence {
                 workload: workload.clone(),
                 meter,

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use super::document::{EffectKind, Verdict};
 use super::mean_cost::MeanCost;
 use crate::stats::{
-    BlockTable, FEWEST_COUNTED, Interval, SharedVariance, SkewedInterval, StoppingRule,
-    UnitInterval, Units, are_equal, readings_correlation,
+    BlockTable, FEWEST_COUNTED, Interval, SharedVariance, SkewedInterval, StoppingRule, Units,
+    are_equal, readings_correlation,
 };
 use perfquilt_model::point::Point;
 
@@ -21,11 +21,23 @@ pub(super) enum Pairing {
 
 /// A contrast of points: `weights` of the logarithms of their costs, reported as an effect of `points.0`
 /// against `points.1`.
-pub(super) struct Contrast<'a> {
+pub(super) struct Contrast {
     pub(super) kind: EffectKind,
     pub(super) points: (Point, Point),
-    pub(super) weights: &'a [(Point, f64)],
+    pub(super) weights: Vec<(Point, f64)>,
     pub(super) pairing: Pairing,
+}
+
+impl Contrast {
+    /// Creates the contrast of two points.
+    pub(super) fn of_pair(kind: EffectKind, points: (Point, Point), pairing: Pairing) -> Self {
+        Contrast {
+            kind,
+            points,
+            weights: vec![(points.1, 1.0), (points.0, -1.0)],
+            pairing,
+        }
+    }
 }
 
 /// The estimate of a contrast.
@@ -41,7 +53,7 @@ pub(super) struct ContrastEstimate {
 /// The values behind a contrast.
 pub(super) struct ContrastSample<'a> {
     pub(super) tables: &'a [&'a BlockTable],
-    pub(super) units: Option<&'a Units>,
+    pub(super) units: &'a Units,
     pub(super) stopping_rule: StoppingRule,
     /// Whether the values are counts.
     pub(super) counts: bool,
@@ -65,11 +77,11 @@ impl ContrastSample<'_> {
         match pairing {
             Pairing::WithinBlocks => {
                 let by_block = self.by_block(weights);
-                let found = self.interval(weights, &by_block)?;
+                let interval = self.interval(weights, &by_block)?;
                 Some(ContrastEstimate {
-                    interval: found.interval,
+                    interval,
                     blocks: by_block.len(),
-                    units: found.units,
+                    units: interval.blocks,
                     by_block,
                 })
             }
@@ -77,33 +89,22 @@ impl ContrastSample<'_> {
         }
     }
 
-    fn interval(&self, weights: &[(Point, f64)], by_block: &[(u32, f64)]) -> Option<UnitInterval> {
+    fn interval(&self, weights: &[(Point, f64)], by_block: &[(u32, f64)]) -> Option<Interval> {
+        let (units, rule) = (self.units, self.stopping_rule);
         if self.counts {
-            let values = Units::values(self.units, by_block);
-            return Some(UnitInterval {
-                interval: Interval::of_counts(
-                    &values,
-                    self.stopping_rule,
-                    self.shared,
-                    self.states,
-                )?,
-                units: values.len(),
-            });
+            let values = units.means(by_block);
+            return Interval::of_counts(&values, rule, self.shared, self.states);
         }
-        let of_machines = self
-            .machines
-            .and_then(|machines| over_machines(self.units, machines, by_block, self.stopping_rule));
-        match of_machines {
-            Some(found) => Some(found),
-            None => over_units(self.units, weights, by_block, self.stopping_rule),
-        }
+        let machines = self.machines;
+        let of_machines = machines.and_then(|of| over_machines(units, of, by_block, rule));
+        of_machines.or_else(|| over_units(units, weights, by_block, rule))
     }
 
     /// Returns the values of independent units whose mean is the contrast, if they are mean costs of blocks, which have a
     /// long tail.
     pub(super) fn skewed_values(&self, found: &ContrastEstimate) -> Vec<f64> {
         if self.costs.is_some() {
-            Units::values(self.units, &found.by_block)
+            self.units.means(&found.by_block)
         } else {
             Vec::new()
         }
@@ -126,31 +127,29 @@ impl ContrastSample<'_> {
         if !mean_contrast(self.tables, weights).is_empty() {
             return None;
         }
-        let of = |point| -> Option<(UnitInterval, usize)> {
+        let of = |point| -> Option<ContrastEstimate> {
             let weights = [(point, weight)];
             let by_block = self.by_block(&weights);
-            let mut found = over_units(self.units, &weights, &by_block, StoppingRule::FixedSample)?;
-            let values = Units::values(self.units, &by_block);
-            found.interval = readings_correlation(&values).map_or(found.interval, |correlation| {
-                correlation.widen(found.interval)
-            });
-            let mut readings = self
-                .tables
-                .iter()
-                .map(|table| table.contrast(&[(point, 1.0)]));
+            let found = over_units(self.units, &weights, &by_block, StoppingRule::FixedSample)?;
+            let correlation = readings_correlation(&self.units.means(&by_block));
+            let mut interval = correlation.map_or(found, |of| of.widen(found));
+            let tables = self.tables.iter();
+            let mut readings = tables.map(|table| table.contrast(&[(point, 1.0)]));
             // Equal ones show no variance.
             if readings.any(|of| of.len() < FEWEST_COUNTED && are_equal(&of)) {
-                let (estimate, rule) = (found.interval.estimate, found.interval.stopping_rule);
-                let blocks = found.interval.blocks;
-                found.interval = Interval::with(estimate, f64::INFINITY, blocks, 0.0, rule);
+                interval = Interval::unknown(found.estimate, interval.blocks, found.stopping_rule);
             }
-            Some((found, by_block.len()))
+            Some(ContrastEstimate {
+                interval,
+                blocks: by_block.len(),
+                units: found.blocks,
+                by_block: Vec::new(),
+            })
         };
-        let ((first, blocks), (second, others)) = (of(one)?, of(other)?);
-        let interval = first.interval.minus(&second.interval);
+        let (first, second) = (of(one)?, of(other)?);
         Some(ContrastEstimate {
-            interval,
-            blocks: blocks + others,
+            interval: first.interval.minus(&second.interval),
+            blocks: first.blocks + second.blocks,
             units: first.units + second.units,
             by_block: Vec::new(),
         })
@@ -159,28 +158,23 @@ impl ContrastSample<'_> {
 
 /// Returns the interval of a contrast's mean over the independent units of its blocks.
 pub(super) fn over_units(
-    units: Option<&Units>,
+    units: &Units,
     weights: &[(Point, f64)],
     by_block: &[(u32, f64)],
     stopping_rule: StoppingRule,
-) -> Option<UnitInterval> {
-    let none = Units::default();
+) -> Option<Interval> {
     let points: Vec<Point> = weights.iter().map(|(point, _)| *point).collect();
-    units
-        .unwrap_or(&none)
-        .interval(&points, by_block, stopping_rule)
+    units.interval(&points, by_block, stopping_rule)
 }
 
 /// Returns the interval of a contrast's mean over machines, each with the same weight; `None` where a machine has too few
 /// units, or a unit has blocks of several machines.
 fn over_machines(
-    units: Option<&Units>,
+    units: &Units,
     machines: &BTreeMap<u32, u32>,
     by_block: &[(u32, f64)],
     stopping_rule: StoppingRule,
-) -> Option<UnitInterval> {
-    let none = Units::default();
-    let units = units.unwrap_or(&none);
+) -> Option<Interval> {
     let mut of_machines: BTreeMap<u32, Vec<(u32, f64)>> = BTreeMap::new();
     for &(block, value) in by_block {
         let machine = *machines.get(&block)?;
@@ -190,11 +184,7 @@ fn over_machines(
         of_machines.entry(machine).or_default().push((block, value));
     }
     let values: Vec<Vec<f64>> = of_machines.values().map(|of| units.means(of)).collect();
-    let interval = Interval::stratified(&values, stopping_rule)?;
-    Some(UnitInterval {
-        interval,
-        units: interval.blocks,
-    })
+    Interval::stratified(&values, stopping_rule)
 }
 
 /// Returns the mean over tables of the contrast of log costs, for every block in which all tables have the

@@ -79,8 +79,7 @@ impl Correlations {
             Some(Correlation::Units(of)) => of.widen(interval),
             Some(Correlation::Machines(of)) => of.widen(interval),
             Some(Correlation::SingleRound) => {
-                let rule = interval.stopping_rule;
-                Interval::with(interval.estimate, f64::INFINITY, 1, 0.0, rule)
+                Interval::unknown(interval.estimate, 1, interval.stopping_rule)
             }
             None => interval,
         }
@@ -163,8 +162,7 @@ pub(super) fn widening(source: &ObservationSource, row: (Meter, &str), table: &B
     if source.machines.units(false).is_some() {
         return 1.0;
     }
-    let none = Units::default();
-    let units = source.by_layout(row.0, row.1).unwrap_or(&none);
+    let units = source.by_layout(row.0, row.1);
     let found = correlation(source, row, &[table]);
     let count = units.mean_rows(&table.largest_window().complete()).len();
     found.map_or(1.0, |of| of.variance_factor(count).sqrt())
@@ -209,8 +207,7 @@ fn correlation(
     row: (Meter, &str),
     tables: &[&BlockTable],
 ) -> Option<UnitCorrelation> {
-    let none = Units::default();
-    let units = source.by_layout(row.0, row.1).unwrap_or(&none);
+    let units = source.by_layout(row.0, row.1);
     let shared = shared_rows(tables)?;
     let blocks: Vec<u32> = shared.keys().copied().collect();
     let of_blocks = shared.iter().map(|(block, row)| (*block, row.as_slice()));

@@ -6,7 +6,7 @@ use super::contrast::Pairing;
 use super::document::TransactionCost;
 use super::effects::{Effects, steps};
 use super::tables::ObservationSource;
-use crate::stats::{BlockTable, Interval, Units};
+use crate::stats::{BlockTable, Interval};
 use perfquilt_model::observation::Meter;
 use perfquilt_model::point::Point;
 
@@ -67,7 +67,7 @@ impl Effects<'_> {
         let table = tables.get(workload)?;
         let server = self.server_of(point);
         let by_block = table.contrast(&[(server, 1.0)]);
-        let by_unit = Units::values(source.independent(meter, None, false), &by_block);
+        let by_unit = source.independent(meter, None, false).means(&by_block);
         let rounding = self.rounding(&[table], &[(server, 1.0)], (meter, Pairing::WithinBlocks));
         let stopping_rule = self.stopping_rule(place, meter);
         let interval = Interval::under(&by_unit, stopping_rule)?.rounded(rounding);

@@ -748,7 +748,6 @@ impl Effect {
         let error = self.standard_error.filter(|error| *error > 0.0)?;
         let units = blocks_joined(half_width / error, self.units, FORESEEABLE);
         let blocks_a_unit = self.blocks as f64 / self.units.max(1) as f64;
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let blocks = (units as f64 * blocks_a_unit).ceil() as usize;
         Some(blocks)
     }

@@ -19,7 +19,7 @@ use super::unexecuted::Unexecuted;
 use super::variances::{Priors, SharedSpreads, is_count, states};
 use super::warnings::Ground;
 use crate::stats::{
-    BlockTable, Interval, SharedVariance, SlowVariation, StoppingRule, Units, digit_error,
+    BlockTable, Interval, SharedVariance, SlowVariation, StoppingRule, digit_error,
     run_that_differs, speed,
 };
 use perfquilt_model::observation::{ExperimentHeader, Meter, RowName, Statistic, Withheld};
@@ -30,6 +30,9 @@ pub(super) use tail::PointMeans;
 
 /// The least product of blocks and patches for which threads pay off.
 const WORTH_THREADS: usize = 100_000;
+
+/// In which blocks points are compared, in order of preference.
+const PAIRINGS: [Pairing; 2] = [Pairing::WithinBlocks, Pairing::AcrossBlocks];
 
 const NOT_MEASURED: &str = "not measured so far";
 
@@ -105,7 +108,7 @@ impl Effects<'_> {
         let header = self.header;
         let point = Point::Step(index);
         let full = Point::Step(header.series.len());
-        let mut effects = self.by_workload(|workload, meter| self.in_order(point, workload, meter));
+        let mut effects = self.by_workload(|row| self.in_order(point, row));
         effects.extend(self.of_kind(EffectKind::Alone, Point::Alone(index), &[Point::BASE]));
         if self.is_known(Point::Without(index)) {
             effects.extend(self.of_kind(EffectKind::Without, full, &[Point::Without(index)]));
@@ -163,7 +166,7 @@ impl Effects<'_> {
         if missing == all
             && self.windowed.contains(&meter)
             && self.has_values(point, name, meter)
-            && let Some(before) = self.last_with_values(point, name, meter)
+            && let Some(before) = self.last_with_values(point, (name, meter))
         {
             return Some(format!(
                 "no block has it and point {before}, the last before it with figures"
@@ -198,59 +201,34 @@ impl Effects<'_> {
     ///
     /// Where blocks measure windows of points, that is only the last one with values: a block always has the release,
     /// too, and what many patches are worth must not count as the effect of one.
-    fn in_order(&self, point: Point, workload: &str, meter: Meter) -> Option<Effect> {
+    fn in_order(&self, point: Point, row: (&str, Meter)) -> Option<Effect> {
         if self.header.is_of_servers() {
             let base = std::iter::once((point, Point::BASE));
-            return self.first_of(EffectKind::InOrder, workload, meter, base);
+            return self.first_of(EffectKind::InOrder, row, base);
         }
-        if !self.windowed.contains(&meter) {
-            let either = &[Pairing::WithinBlocks, Pairing::AcrossBlocks];
-            return self.nearest(either, point, (workload, meter), |_| true);
-        }
-        let last = self.last_with_values(point, workload, meter);
-        let tried = |other: &Point| last.is_none_or(|last| *other >= last);
-        let within = &[Pairing::WithinBlocks];
-        self.nearest(within, point, (workload, meter), tried)
-    }
-
-    /// Returns the last point of the series before `point` that has values of `workload`.
-    fn last_with_values(&self, point: Point, workload: &str, meter: Meter) -> Option<Point> {
-        let before = self.pairs.last_valued(workload, meter, point);
-        before.filter(|_| self.points.is_comparable(point))
-    }
-
-    /// Returns the effect of `point` against the nearest earlier point of the series that it can be compared with in the
-    /// first of the `pairings` in which there is one; `tried` tells how far back.
-    fn nearest(
-        &self,
-        pairings: &[Pairing],
-        point: Point,
-        row: (&str, Meter),
-        tried: impl Fn(&Point) -> bool,
-    ) -> Option<Effect> {
         if !self.points.is_comparable(point) {
             return None;
         }
+        let is_windowed = self.windowed.contains(&row.1);
+        let pairings = if is_windowed {
+            &PAIRINGS[..1]
+        } else {
+            &PAIRINGS
+        };
+        let last = is_windowed.then(|| self.last_with_values(point, row));
+        let last = last.flatten();
         let both = (point, self.server_of(point));
-        self.freshest(|stale| {
-            pairings.iter().find_map(|&pairing| {
-                let effect = |against: Point| {
-                    let weights = [(against, 1.0), (point, -1.0)];
-                    let of = Contrast {
-                        kind: EffectKind::InOrder,
-                        points: (point, against),
-                        weights: &weights,
-                        pairing,
-                    };
-                    self.contrast(&of, row, stale)
-                };
-                let earlier: Box<dyn Iterator<Item = Point>> = match pairing {
-                    Pairing::WithinBlocks => Box::new(self.pairs.sharing(row, both, stale)),
-                    Pairing::AcrossBlocks => Box::new(self.pairs.valued(row, both, stale)),
-                };
-                earlier.take_while(&tried).find_map(effect)
-            })
+        self.first_in(EffectKind::InOrder, row, pairings, |pairing, stale| {
+            let earlier = self.pairs.earlier(pairing, row, both, stale);
+            let earlier = earlier.take_while(move |other| last.is_none_or(|last| *other >= last));
+            earlier.map(move |against| (point, against))
         })
+    }
+
+    /// Returns the last point of the series before `point` that has values of a workload.
+    fn last_with_values(&self, point: Point, (workload, meter): (&str, Meter)) -> Option<Point> {
+        let before = self.pairs.last_valued(workload, meter, point);
+        before.filter(|_| self.points.is_comparable(point))
     }
 
     /// Returns whether `point` has usable values of `workload`, or of all workloads for a suite.
@@ -275,19 +253,16 @@ impl Effects<'_> {
             let in_order = patch.effects.iter();
             let in_order =
                 against_base(in_order.filter(|effect| effect.kind == EffectKind::InOrder));
-            let known = |workload: &str, meter: Meter| {
+            let known = |(workload, meter): (&str, Meter)| {
                 let row = (point, meter, workload);
                 in_order.get(&row).or_else(|| of_total.get(&row)).copied()
             };
-            let effects = self.by_workload(|workload, meter| match known(workload, meter) {
+            let effects = self.by_workload(|row| match known(row) {
                 Some(effect) => Some(Effect {
                     kind: EffectKind::Cumulative,
                     ..effect.clone()
                 }),
-                None => {
-                    let pair = std::iter::once((point, Point::BASE));
-                    self.first_of(EffectKind::Cumulative, workload, meter, pair)
-                }
+                None => self.cumulative(point, row),
             });
             let behind = patch
                 .effects
@@ -301,6 +276,12 @@ impl Effects<'_> {
         }
     }
 
+    /// Computes the effect of a point against the release.
+    fn cumulative(&self, point: Point, row: (&str, Meter)) -> Option<Effect> {
+        let pair = std::iter::once((point, Point::BASE));
+        self.first_of(EffectKind::Cumulative, row, pair)
+    }
+
     /// Computes the effect of the last point that has figures against the release; several servers that are no series have
     /// none.
     pub(super) fn total(&self) -> Vec<Effect> {
@@ -308,10 +289,8 @@ impl Effects<'_> {
             return Vec::new();
         }
         let patched = self.points.patched();
-        self.by_workload(|workload, meter| {
-            let pairs = patched.iter().map(|&point| (point, Point::BASE));
-            self.first_of(EffectKind::Total, workload, meter, pairs)
-        })
+        let pairs = patched.iter().map(|&point| (point, Point::BASE));
+        self.by_workload(|row| self.first_of(EffectKind::Total, row, pairs.clone()))
     }
 
     /// Computes the effects on the operations of workloads: each patch in order, and cumulative.
@@ -322,9 +301,8 @@ impl Effects<'_> {
                 let mut effects = Vec::new();
                 for index in 1..=self.header.series.len() {
                     let point = Point::Step(index);
-                    effects.extend(self.in_order(point, name, meter));
-                    let all = std::iter::once((point, Point::BASE));
-                    effects.extend(self.first_of(EffectKind::Cumulative, name, meter, all));
+                    effects.extend(self.in_order(point, (name, meter)));
+                    effects.extend(self.cumulative(point, (name, meter)));
                 }
                 let row = RowName::from(name.as_str());
                 made.push(Operation {
@@ -343,26 +321,20 @@ impl Effects<'_> {
     fn interaction(&self, index: usize, full: Point) -> Vec<Effect> {
         let (before, point) = (Point::Step(index - 1), Point::Step(index));
         let without = Point::Without(index);
-        let weights = [(before, 1.0), (point, -1.0), (without, -1.0), (full, 1.0)];
-        let points = (point, without);
-        self.by_workload(|workload, meter| {
-            let of = Contrast {
-                kind: EffectKind::Interaction,
-                points,
-                weights: &weights,
-                pairing: Pairing::WithinBlocks,
-            };
-            self.freshest(|stale| self.contrast(&of, (workload, meter), stale))
-        })
+        let of = Contrast {
+            kind: EffectKind::Interaction,
+            points: (point, without),
+            weights: vec![(before, 1.0), (point, -1.0), (without, -1.0), (full, 1.0)],
+            pairing: Pairing::WithinBlocks,
+        };
+        self.by_workload(|row| self.freshest(|stale| self.contrast(&of, row, stale)))
     }
 
     /// Computes the effects of `point` by meter, the suite first, then the workloads; each against the first
     /// of `against` that it can be compared with.
     pub(super) fn of_kind(&self, kind: EffectKind, point: Point, against: &[Point]) -> Vec<Effect> {
-        self.by_workload(|workload, meter| {
-            let pairs = against.iter().map(|&against| (point, against));
-            self.first_of(kind, workload, meter, pairs)
-        })
+        let pairs = against.iter().map(|&against| (point, against));
+        self.by_workload(|row| self.first_of(kind, row, pairs.clone()))
     }
 
     /// Returns the effect of the first comparable pair (point and baseline) of `pairs`: within blocks, or
@@ -370,22 +342,26 @@ impl Effects<'_> {
     fn first_of(
         &self,
         kind: EffectKind,
-        workload: &str,
-        meter: Meter,
+        row: (&str, Meter),
         pairs: impl Iterator<Item = (Point, Point)> + Clone,
     ) -> Option<Effect> {
+        self.first_in(kind, row, &PAIRINGS, |_, _| pairs.clone())
+    }
+
+    /// Returns the effect of the first comparable pair of those that `pairs` has for a pairing and for experiments that are
+    /// stale or not, in the first of the `pairings` in which there is one.
+    fn first_in<I: Iterator<Item = (Point, Point)>>(
+        &self,
+        kind: EffectKind,
+        row: (&str, Meter),
+        pairings: &[Pairing],
+        pairs: impl Fn(Pairing, bool) -> I,
+    ) -> Option<Effect> {
         self.freshest(|stale| {
-            let pairings = [Pairing::WithinBlocks, Pairing::AcrossBlocks];
-            pairings.into_iter().find_map(|pairing| {
-                pairs.clone().find_map(|(point, against)| {
-                    let weights = [(against, 1.0), (point, -1.0)];
-                    let of = Contrast {
-                        kind,
-                        points: (point, against),
-                        weights: &weights,
-                        pairing,
-                    };
-                    self.contrast(&of, (workload, meter), stale)
+            pairings.iter().find_map(|&pairing| {
+                pairs(pairing, stale).find_map(|points| {
+                    let of = Contrast::of_pair(kind, points, pairing);
+                    self.contrast(&of, row, stale)
                 })
             })
         })
@@ -397,14 +373,14 @@ impl Effects<'_> {
     }
 
     /// Calls `make` for each meter's suite and its workloads, and collects the results.
-    pub(super) fn by_workload<R>(&self, make: impl Fn(&str, Meter) -> Option<R>) -> Vec<R> {
+    pub(super) fn by_workload<R>(&self, make: impl Fn((&str, Meter)) -> Option<R>) -> Vec<R> {
         let mut made = Vec::new();
         let is_asked = |meter: &Meter| self.widths_of.is_none_or(|only| only == *meter);
         for (&meter, workloads) in self.workloads.iter().filter(|(meter, _)| is_asked(meter)) {
             let suite = (workloads.len() > 1).then_some(SUITE);
             let single = workloads.iter().map(String::as_str);
             for workload in suite.into_iter().chain(single) {
-                made.extend(make(workload, meter));
+                made.extend(make((workload, meter)));
             }
         }
         made
@@ -412,13 +388,13 @@ impl Effects<'_> {
 
     /// Computes the effect for the contrast `of` log costs, from the first source that has it among the
     /// `stale` ones or the others.
-    fn contrast(&self, of: &Contrast<'_>, row: (&str, Meter), stale: bool) -> Option<Effect> {
+    fn contrast(&self, of: &Contrast, row: (&str, Meter), stale: bool) -> Option<Effect> {
         let (workload, meter) = row;
         let is_failed = |(point, _): &(Point, f64)| self.header.failed.contains_key(point);
         if of.weights.iter().any(is_failed) {
             return None;
         }
-        let of_servers = self.of_servers(of.weights);
+        let of_servers = self.of_servers(&of.weights);
         if of_servers.is_empty() {
             return Some(self.of_same_program(of, row));
         }
@@ -486,7 +462,7 @@ impl Effects<'_> {
     }
 
     /// Returns the effect of points that are one binary: none.
-    fn of_same_program(&self, of: &Contrast<'_>, (workload, meter): (&str, Meter)) -> Effect {
+    fn of_same_program(&self, of: &Contrast, (workload, meter): (&str, Meter)) -> Effect {
         let stopping_rule = self.stopping_rule(0, meter);
         Effect {
             kind: of.kind,
@@ -527,7 +503,7 @@ impl Effects<'_> {
     /// server.
     fn measured(
         &self,
-        of: &Contrast<'_>,
+        of: &Contrast,
         of_servers: &[(Point, f64)],
         row: (&str, Meter),
         place: usize,
@@ -540,7 +516,7 @@ impl Effects<'_> {
         let key = (place, None, meter);
         let sample = self.sample(&tables, key, workload, weights, stopping_rule);
         let found = sample.compare(weights, of.pairing)?;
-        let values = Units::values(sample.units, &found.by_block);
+        let values = sample.units.means(&found.by_block);
         // Each of several workloads must show no effect for a patch to have none.
         let family = match workload {
             SUITE => 1,

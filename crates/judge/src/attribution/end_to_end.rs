@@ -36,11 +36,11 @@ impl Effects<'_> {
                         self.stopping_rule(place, effect.meter),
                     )?;
                     let interval = if direct {
-                        found.interval
+                        found
                     } else {
                         let key = (place, None, effect.meter);
                         let correlations = &self.correlations;
-                        correlations.widen(key, &effect.workload, found.interval)
+                        correlations.widen(key, &effect.workload, found)
                     };
                     Some((interval, by_block.len()))
                 };

@@ -174,7 +174,7 @@ impl<'t> MeanCost<'t> {
         &self,
         stalled: &[&BlockTable],
         weights: &[(Point, f64)],
-        units: Option<&Units>,
+        units: &Units,
     ) -> Option<PermutationTest> {
         let mut weights = weights.to_vec();
         weights.sort_by(|a, b| b.1.total_cmp(&a.1));
@@ -194,7 +194,7 @@ impl<'t> MeanCost<'t> {
                 *sums.entry(*block).or_default() += if by_length { of.excess } else { of.share };
             }
             let sums: Vec<(u32, f64)> = sums.into_iter().collect();
-            Units::values(units, &sums)
+            units.means(&sums)
         };
         let columns: Vec<Vec<f64>> = (0..weights.len()).map(column).collect();
         let rows = (0..columns[0].len()).map(|row| columns.iter().map(|of| of[row]).collect());

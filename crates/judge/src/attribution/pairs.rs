@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use super::contrast::Pairing;
 use super::document::SUITE;
 use super::points::Points;
 use super::tables::{NamesByMeter, ObservationSource};
@@ -66,55 +67,27 @@ impl Pairs {
     }
 
     /// Iterates over the points before `point`, whose values are those of `server`, that may share a block with it in an
-    /// experiment that is stale or not, or are the same program; the nearest first.
-    pub(super) fn sharing(
+    /// experiment that is stale or not, or only have values in the same experiment, or are the same program; the nearest
+    /// first.
+    pub(super) fn earlier(
         &self,
+        pairing: Pairing,
         (workload, meter): (&str, Meter),
         (point, server): (Point, Point),
         stale: bool,
     ) -> impl Iterator<Item = Point> + use<> {
         let row = self.row(workload, meter);
-        let bits = row.and_then(|row| row.sharing[usize::from(stale)].get(&server));
-        Self::before(row, bits.cloned().unwrap_or_default(), point)
-    }
-
-    /// Iterates over the points before `point`, whose values are those of `server`, that have values in the same
-    /// experiment, or are the same program; the nearest first.
-    pub(super) fn valued(
-        &self,
-        (workload, meter): (&str, Meter),
-        (point, server): (Point, Point),
-        stale: bool,
-    ) -> impl Iterator<Item = Point> + use<> {
-        let row = self.row(workload, meter);
-        let mut bits = Bits::default();
+        let stale = usize::from(stale);
         let own = point.step().filter(|_| point == server);
-        for of in row
-            .into_iter()
-            .flat_map(|row| &row.valued[usize::from(stale)])
-        {
-            // Points with another's values have its bit where that is known.
-            if own.is_none_or(|own| of.has(own)) {
-                bits.add_all(of);
+        let bits = row.map(|row| match pairing {
+            Pairing::WithinBlocks => row.sharing[stale].get(&server).cloned().unwrap_or_default(),
+            Pairing::AcrossBlocks => {
+                // Points with another's values have its bit where that is known.
+                let all = row.valued[stale].iter();
+                all.filter(|of| own.is_none_or(|own| of.has(own))).collect()
             }
-        }
-        Self::before(row, bits, point)
-    }
-
-    /// Returns the nearest point before `point` with values in any experiment.
-    pub(super) fn last_valued(&self, workload: &str, meter: Meter, point: Point) -> Option<Point> {
-        let row = self.row(workload, meter)?;
-        let before = point.step()?;
-        let all = row.valued.iter().flatten();
-        let last = all.filter_map(|bits| bits.last_before(before)).max();
-        last.map(Point::Step)
-    }
-
-    fn before(
-        row: Option<&RowPairs>,
-        mut bits: Bits,
-        point: Point,
-    ) -> impl Iterator<Item = Point> + use<> {
+        });
+        let mut bits = bits.unwrap_or_default();
         let mut end = point.step().unwrap_or(0);
         let same = row.and_then(|row| row.same.get(end).copied().flatten());
         if let Some(same) = same {
@@ -124,6 +97,15 @@ impl Pairs {
             end = bits.last_before(end)?;
             Some(Point::Step(end))
         })
+    }
+
+    /// Returns the nearest point before `point` with values in any experiment.
+    pub(super) fn last_valued(&self, workload: &str, meter: Meter, point: Point) -> Option<Point> {
+        let row = self.row(workload, meter)?;
+        let before = point.step()?;
+        let all = row.valued.iter().flatten();
+        let last = all.filter_map(|bits| bits.last_before(before)).max();
+        last.map(Point::Step)
     }
 }
 
@@ -153,11 +135,8 @@ impl StepsByServer {
 
     /// Returns the points whose values are those of any of `servers`.
     fn all<'p>(&self, servers: impl IntoIterator<Item = &'p Point>) -> Bits {
-        let mut all = Bits::default();
-        for bits in servers.into_iter().filter_map(|of| self.bits.get(of)) {
-            all.add_all(bits);
-        }
-        all
+        let servers = servers.into_iter();
+        servers.filter_map(|of| self.bits.get(of)).collect()
     }
 }
 
@@ -277,6 +256,14 @@ fn number(classes: &[Option<(u32, Point)>]) -> Vec<Option<u32>> {
 /// A set of numbers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Bits(Vec<u64>);
+
+impl<'b> FromIterator<&'b Bits> for Bits {
+    fn from_iter<I: IntoIterator<Item = &'b Bits>>(all: I) -> Self {
+        let mut joined = Bits::default();
+        all.into_iter().for_each(|bits| joined.add_all(bits));
+        joined
+    }
+}
 
 impl Bits {
     fn add(&mut self, number: usize) {
@@ -434,7 +421,7 @@ mod tests {
         let sharing = |workload: &str, point: usize| -> Vec<Point> {
             let point = Point::Step(point);
             let both = (point, points.server_of(point));
-            let found = pairs.sharing((workload, Meter::Time), both, false);
+            let found = pairs.earlier(Pairing::WithinBlocks, (workload, Meter::Time), both, false);
             found.collect()
         };
         assert_eq!(sharing("a", 150), [100].map(Point::Step));

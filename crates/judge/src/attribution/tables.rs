@@ -104,12 +104,7 @@ impl ObservationSource {
     /// Returns the independent units of the blocks over all points on a workload, operation or suite, or of the end-to-end
     /// check's if `direct`: machines, if enough of them measured such blocks; blocks, where layouts show no variance in
     /// comparisons. Costs of single points (no `row`) always vary with layouts.
-    pub(super) fn independent(
-        &self,
-        meter: Meter,
-        row: Option<&str>,
-        direct: bool,
-    ) -> Option<&Units> {
+    pub(super) fn independent(&self, meter: Meter, row: Option<&str>, direct: bool) -> &Units {
         let machines = if meter.is_timed() {
             self.machines.units(direct)
         } else {
@@ -124,12 +119,19 @@ impl ObservationSource {
         machines
             .or_else(|| self.units_in(meter, of_row?))
             .or_else(|| by_meter.get(&meter))
+            .unwrap_or(Units::none())
     }
 
     /// Returns the units of the blocks over all points that share layouts on a row; the blocks, where layouts show no
     /// variance.
-    pub(super) fn by_layout(&self, meter: Meter, row: &str) -> Option<&Units> {
-        self.units_in(meter, row).or_else(|| self.units.get(&meter))
+    pub(super) fn by_layout(&self, meter: Meter, row: &str) -> &Units {
+        let blocks = self.units_in(meter, row);
+        blocks.unwrap_or_else(|| self.units_of(meter))
+    }
+
+    /// Returns the units of the blocks over all points that share layouts.
+    pub(super) fn units_of(&self, meter: Meter) -> &Units {
+        self.units.get(&meter).unwrap_or(Units::none())
     }
 
     /// Returns the blocks as units if layouts show no variance on a row.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::document::{ExcludedMachine, ExclusionReason};
 use super::tables::{NamesByMeter, ObservationSource};
-use crate::stats::{HealthTest, Symptom, Units, holm, speed};
+use crate::stats::{HealthTest, Symptom, holm, speed};
 use perfquilt_model::observation::Meter;
 
 /// The probability that a healthy machine is excluded, over all machines, workloads and meters.
@@ -23,7 +23,6 @@ pub(super) fn is_tested(meter: Meter) -> bool {
 
 /// Returns the number of permutations for each test of a machine in one of so many tables, of which each has two.
 pub(super) fn permutations(tables: usize) -> usize {
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     let permutations = (PERMUTATIONS * 2.0 * tables as f64).ceil() as usize;
     permutations
 }
@@ -48,9 +47,8 @@ pub(super) fn unhealthy(
         .filter(|(meter, name, _)| is_tested(*meter) && whole(meter, name));
     let timed: Vec<_> = timed.collect();
     let permutations = u32::try_from(permutations(timed.len())).unwrap_or(u32::MAX);
-    let none = Units::default();
     for (meter, workload, table) in timed {
-        let units = source.units.get(&meter).unwrap_or(&none);
+        let units = source.units_of(meter);
         let window = table.largest_window();
         let found = window.test_health(by_block, units, permutations);
         tests.extend(found.into_iter().map(|test| (meter, workload, test)));

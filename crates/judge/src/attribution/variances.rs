@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::correlation::TableKey;
 use super::document::SUITE;
 use super::tables::{NamesByMeter, ObservationSource};
-use crate::stats::{BlockTable, SharedVariance, Units, VariancePrior, shared_rows};
+use crate::stats::{BlockTable, SharedVariance, VariancePrior, shared_rows};
 use perfquilt_model::observation::{Meter, Statistic};
 use perfquilt_model::point::Point;
 
@@ -38,7 +38,6 @@ impl Priors {
     /// Estimates the priors of the meters whose values are no counts.
     pub(super) fn of(sources: &[ObservationSource], workloads: &NamesByMeter) -> Self {
         let mut priors = Priors::default();
-        let none = Units::default();
         for (place, source) in sources.iter().enumerate() {
             // Machines have variances of their own.
             if source.machines.units(false).is_some() || source.machines.strata().is_some() {
@@ -46,9 +45,7 @@ impl Priors {
             }
             for (&meter, tables) in source.blocks.iter().filter(|(meter, _)| !is_count(**meter)) {
                 let of = |name: &str, tables: &[&BlockTable]| {
-                    let units = source
-                        .independent(meter, Some(name), false)
-                        .unwrap_or(&none);
+                    let units = source.independent(meter, Some(name), false);
                     let rows = units.rows_by_unit(&shared_rows(tables)?);
                     let of_sums = VariancePrior::of(&rows)?;
                     let count = tables.len() as f64;
@@ -87,7 +84,6 @@ impl SharedSpreads {
     /// values.
     pub(super) fn of(sources: &[ObservationSource], untimed: &BTreeSet<String>) -> Self {
         let mut spreads = SharedSpreads::default();
-        let none = Units::default();
         for (place, source) in sources.iter().enumerate() {
             let counted = source.blocks.iter().filter(|(meter, _)| is_count(**meter));
             let shares = Statistic::ALL.iter().copied().filter(|of| of.is_share());
@@ -100,9 +96,7 @@ impl SharedSpreads {
                 .chain(shares);
             for (statistic, &meter, tables) in tables {
                 let of = |name: &str, table: &BlockTable| {
-                    let units = source
-                        .independent(meter, Some(name), false)
-                        .unwrap_or(&none);
+                    let units = source.independent(meter, Some(name), false);
                     let window = table.largest_window();
                     let means = units.averaged(&window.complete());
                     let (variance, range) = means.variance_and_range()?;

@@ -55,7 +55,6 @@ impl Sample {
         // Equal values, as those of one server at two states, show none.
         let correlation = UnitCorrelation::of_values(values).filter(|_| squares > 0.0);
         let factor = correlation.map_or(1.0, |of| of.variance_factor(values.len()));
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let independent = if factor > 1.0 {
             ((n / factor).floor() as usize).max(2)
         } else {

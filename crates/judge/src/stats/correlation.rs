@@ -154,7 +154,6 @@ impl UnitCorrelation {
     /// Returns the variance of the mean of `n` neighbouring units in units of what Student's formula estimates it to be,
     /// which is too little: independent units have 1.
     pub fn variance_factor(&self, n: usize) -> f64 {
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let rounds = ((n as f64 / self.size) as usize).max(1);
         let count = rounds as f64;
         let of_rounds: f64 = (1..rounds)
@@ -178,7 +177,6 @@ impl UnitCorrelation {
             return interval;
         }
         let freedom = self.degrees_of_freedom(interval.degrees_of_freedom);
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let blocks = (freedom as usize + 1).min(n);
         let error = interval.standard_error * self.variance_factor(n).sqrt();
         let freedom = freedom.min(interval.degrees_of_freedom);
@@ -321,7 +319,6 @@ impl MachineCorrelation {
     pub fn widen(&self, interval: Interval) -> Interval {
         let parts = interval.degrees_of_freedom.recip() + self.freedom.recip();
         let freedom = parts.recip().floor().max(1.0);
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let blocks = (freedom as usize + 1).min(interval.blocks);
         let error = interval.standard_error * self.factor.sqrt();
         Interval { blocks, ..interval }.with_error(error, freedom)
@@ -446,7 +443,6 @@ pub fn blocks_in_wave(machines: &BTreeMap<u32, u32>) -> usize {
         .map(|run| run.len() as f64)
         .collect();
     let run = median(&mut runs).unwrap_or(1.0);
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     let blocks = (run * distinct.len() as f64).ceil() as usize;
     blocks
 }
@@ -646,7 +642,6 @@ mod tests {
     }
 
     #[test]
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     fn blocks_share_what_happens_while_they_run_beside_each_other() {
         const STEPS: f64 = 20.0;
         let (mut missed, mut plain) = (0, 0);

@@ -112,13 +112,8 @@ impl Interval {
         stopping_rule: StoppingRule,
     ) -> Self {
         let mut interval = Interval {
-            estimate,
-            half_width: f64::INFINITY,
-            standard_error: f64::INFINITY,
-            rounding: 0.0,
-            blocks,
             degrees_of_freedom: degrees_of_freedom.max(0.0),
-            stopping_rule,
+            ..Self::unknown(estimate, blocks, stopping_rule)
         };
         if blocks > 1 && degrees_of_freedom > 0.0 && standard_error.is_finite() {
             interval.standard_error = standard_error;
@@ -128,6 +123,19 @@ impl Interval {
             }
         }
         interval
+    }
+
+    /// Returns an estimate whose error nothing tells.
+    pub fn unknown(estimate: f64, blocks: usize, stopping_rule: StoppingRule) -> Self {
+        Interval {
+            estimate,
+            half_width: f64::INFINITY,
+            standard_error: f64::INFINITY,
+            rounding: 0.0,
+            blocks,
+            degrees_of_freedom: 0.0,
+            stopping_rule,
+        }
     }
 
     /// Returns the interval of the same estimate with another standard error and its degrees of freedom.
@@ -458,13 +466,7 @@ impl Interval {
         let estimate = self.estimate - other.estimate;
         let blocks = self.blocks + other.blocks;
         if !known {
-            return Self::with(
-                estimate,
-                f64::INFINITY,
-                blocks,
-                0.0,
-                StoppingRule::FixedSample,
-            );
+            return Self::unknown(estimate, blocks, StoppingRule::FixedSample);
         }
         let variance = of_both(&|part| error(part).powi(2));
         let parts = of_both(&|part| error(part).powi(4) / part.degrees_of_freedom.max(1.0));

@@ -60,4 +60,4 @@ pub use slices::{
 };
 pub(crate) use slow::{SlowVariation, run_that_differs};
 pub use table::{BlockTable, CompleteBlocks, Spread, shared_rows};
-pub use units::{UnitInterval, Units};
+pub use units::Units;

@@ -45,7 +45,6 @@ impl PermutationTest {
             let levels: Vec<f64> = row.iter().map(level).collect();
             let sum: f64 = levels.iter().sum();
             // The score where each server in turn is the last one; their mean is 0.
-            #[allow(clippy::cast_possible_truncation)]
             let scores = levels.iter().map(|of| (columns as f64 * of - sum) as i64);
             let scores: Vec<i64> = scores.collect();
             if scores.iter().any(|score| *score != 0) {

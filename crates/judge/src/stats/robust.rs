@@ -26,7 +26,6 @@ pub fn trimmed_mean(values: &mut [f64], share: f64) -> Option<f64> {
     if n == 0 {
         return None;
     }
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     let cut = ((n as f64 * share) as usize).min((n - 1) / 2);
     if cut > 0 {
         values.select_nth_unstable_by(cut, f64::total_cmp);

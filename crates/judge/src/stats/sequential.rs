@@ -65,7 +65,6 @@ impl StoppingRule {
         match self {
             StoppingRule::FixedSample => student(),
             // The more degrees of freedom, the less often the variance looks small by chance.
-            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
             StoppingRule::FixedWidth => {
                 student() * widening(n.max(degrees_of_freedom.min(1e6) as usize + 1))
             }

@@ -149,7 +149,6 @@ fn simulated_slices(
             if noise.uniform() < outliers {
                 log += 1.0 + 3.0 * noise.uniform();
             }
-            #[allow(clippy::cast_possible_truncation)]
             values.push(log.exp() as f32);
         }
     }

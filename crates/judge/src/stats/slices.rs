@@ -208,7 +208,6 @@ impl Logs {
 /// `values`.
 fn quantile(values: &mut [f64], p: f64) -> f64 {
     let place = p * (values.len() - 1) as f64;
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     let below = place as usize;
     let (_, &mut low, above) = values.select_nth_unstable_by(below, f64::total_cmp);
     let high = above.iter().copied().fold(f64::INFINITY, f64::min);
@@ -249,7 +248,6 @@ impl Histogram {
                 if octaves.is_nan() {
                     continue;
                 }
-                #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
                 let bin = (octaves * STEPS + OFFSET as f64).clamp(0.0, (BINS - 1) as f64) as usize;
                 histogram.counts[bin] += 1;
             }

@@ -1,7 +1,7 @@
 //! Independent units of blocks.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::OnceLock;
+use std::sync::{LazyLock, OnceLock};
 
 use statrs::distribution::{ContinuousCDF, FisherSnedecor};
 
@@ -44,6 +44,12 @@ const FEWEST_BETWEEN: f64 = 20.0;
 const SHOWN_IN_CONTRAST: f64 = 0.05;
 
 impl Units {
+    /// Returns the units of blocks that share nothing.
+    pub fn none() -> &'static Self {
+        static NONE: LazyLock<Units> = LazyLock::new(Units::default);
+        &NONE
+    }
+
     /// Returns the units where layouts have no effect: the blocks. A contrast whose own values resemble each other within
     /// layouts (F test at 5 %) keeps the units that share them.
     #[must_use]
@@ -246,14 +252,6 @@ impl Units {
         CompleteBlocks::of_rows(&self.mean_rows(complete))
     }
 
-    /// Returns one value per unit, as [`Units::means`]; one per block where there are no units.
-    pub fn values(units: Option<&Units>, values: &[(u32, f64)]) -> Vec<f64> {
-        match units {
-            Some(units) => units.means(values),
-            None => values.iter().map(|(_, value)| *value).collect(),
-        }
-    }
-
     /// Returns one value per unit, in order: the mean over its blocks of `values`, which are sorted by block.
     pub fn means(&self, values: &[(u32, f64)]) -> Vec<f64> {
         if self.earlier.is_empty() || self.without_effect {
@@ -278,18 +276,7 @@ impl Units {
             .map(|unit| unit.iter().map(|(_, value)| value).sum::<f64>() / unit.len() as f64)
             .collect()
     }
-}
 
-/// A mean over independent units with its interval.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct UnitInterval {
-    /// The interval of the mean.
-    pub interval: Interval,
-    /// Number of independent units; for crossed layouts, the smallest number of layouts of one point.
-    pub units: usize,
-}
-
-impl Units {
     /// Returns the interval for the mean of `values` (sorted by block), contrasts of `points`; `None` without
     /// values.
     ///
@@ -306,18 +293,13 @@ impl Units {
         points: &[Point],
         values: &[(u32, f64)],
         stopping_rule: StoppingRule,
-    ) -> Option<UnitInterval> {
+    ) -> Option<Interval> {
         let means = if self.without_effect && self.show_in(values) {
             self.means_of_layouts(values)
         } else {
             self.means(values)
         };
-        let over_units = || {
-            Some(UnitInterval {
-                interval: Interval::under(&means, stopping_rule)?,
-                units: means.len(),
-            })
-        };
+        let over_units = || Interval::under(&means, stopping_rule);
         // Where layouts are drawn for the experiment, two blocks have the same ones.
         if self.given || means.len() * 2 >= values.len() {
             return over_units();
@@ -331,10 +313,7 @@ impl Units {
         if means.len() >= fewest {
             return over_units();
         }
-        Some(UnitInterval {
-            interval: crossed(values, &of_points, fewest, stopping_rule)?,
-            units: fewest,
-        })
+        Some(crossed(values, &of_points, fewest, stopping_rule))
     }
 
     /// Returns the layout in which each value's block ran `point`, identified by the first block that used
@@ -373,7 +352,7 @@ fn crossed(
     of_points: &[Vec<u32>],
     fewest: usize,
     stopping_rule: StoppingRule,
-) -> Option<Interval> {
+) -> Interval {
     let n = values.len() as f64;
     let mean = values.iter().map(|(_, value)| value).sum::<f64>() / n;
     let residuals: Vec<f64> = values.iter().map(|(_, value)| value - mean).collect();
@@ -400,13 +379,7 @@ fn crossed(
         }
     }
     if squares.is_empty() || fewest < 2 {
-        return Some(Interval::with(
-            mean,
-            f64::INFINITY,
-            fewest,
-            0.0,
-            stopping_rule,
-        ));
+        return Interval::unknown(mean, fewest, stopping_rule);
     }
     let error = left.max(0.0) / freedom_left.max(1.0);
     let sum: f64 = squares.iter().map(|(square, _)| square).sum();
@@ -424,13 +397,8 @@ fn crossed(
     } else {
         n - 1.0
     };
-    Some(Interval::with(
-        mean,
-        (variance / n).sqrt(),
-        fewest,
-        degrees_of_freedom,
-        stopping_rule,
-    ))
+    let error = (variance / n).sqrt();
+    Interval::with(mean, error, fewest, degrees_of_freedom, stopping_rule)
 }
 
 #[cfg(test)]
@@ -499,7 +467,7 @@ mod tests {
         };
         let count = |units: &Units, values: &[(u32, f64)]| {
             let found = units.interval(&[A, B], values, StoppingRule::FixedSample);
-            found.unwrap().units
+            found.unwrap().blocks
         };
         let (units, rows) = in_pairs(0.0, 0.0);
         assert!(units.show_no_variance(&rows));

@@ -69,7 +69,6 @@ impl Ink {
     }
 }
 
-#[allow(clippy::cast_possible_truncation)]
 fn placeholder(place: usize) -> RGBColor {
     RGBColor(1, 254, place as u8)
 }

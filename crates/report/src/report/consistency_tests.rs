@@ -20,7 +20,6 @@ impl Draw {
     }
 
     fn of<T: Copy>(&mut self, all: &[T]) -> T {
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let place = (self.next() * all.len() as f64) as usize;
         all[place]
     }

@@ -63,7 +63,6 @@ impl Distribution {
 fn percentiles(values: &mut [f32]) -> [f64; 7] {
     let last = values.len() - 1;
     SHARES.map(|share| {
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let rank = ((share * last as f64).round() as usize).min(last);
         let (_, value, _) = values.select_nth_unstable_by(rank, f32::total_cmp);
         f64::from(*value)

@@ -42,7 +42,7 @@ impl PointMeans {
 /// A contrast whose mean and tail are estimated from the source at `place`.
 pub(super) struct TailContrast<'a> {
     pub(super) effects: &'a Effects<'a>,
-    pub(super) of: &'a Contrast<'a>,
+    pub(super) of: &'a Contrast,
     /// The contrast's weights, by server.
     pub(super) of_servers: &'a [(Point, f64)],
     /// Workload and meter.
