@@ -188,10 +188,7 @@ fn scope(question: &Question) -> String {
 
 fn describe_culprit(question: &Question, culprit: &Culprit) -> String {
     let which = capital(&changes(question, culprit.from, culprit.to));
-    let figure = culprit
-        .effect
-        .as_ref()
-        .map_or("no figure".to_owned(), |of| effect(question, of));
+    let figure = known_effect(question, culprit.effect.as_ref());
     let known = match (culprit.confirmed, culprit.effect) {
         (true, Some(effect)) => format!("confirmed by {}", fresh(effect.blocks)),
         (true, None) => "confirmed".to_owned(),
@@ -348,7 +345,7 @@ fn changes(question: &Question, from: usize, to: usize) -> String {
     }
 }
 
-pub(super) fn effect(question: &Question, effect: &SpeedChange) -> String {
+fn effect(question: &Question, effect: &SpeedChange) -> String {
     let ends = effect.ends();
     let places = match ends {
         Some((low, high)) if high - low < 0.002 => 3,
@@ -364,9 +361,12 @@ pub(super) fn effect(question: &Question, effect: &SpeedChange) -> String {
 }
 
 fn figure(question: &Question, measured: &SpanEffect) -> String {
-    let effect = |effect: &SpeedChange| self::effect(question, effect);
-    let measured = measured.effect.as_ref();
-    measured.map_or("no figure".to_owned(), effect)
+    known_effect(question, measured.effect.as_ref())
+}
+
+/// Returns an effect in words, also where there is none.
+pub(super) fn known_effect(question: &Question, known: Option<&SpeedChange>) -> String {
+    known.map_or("no figure".to_owned(), |of| effect(question, of))
 }
 
 fn blocks(measured: &SpanEffect) -> usize {

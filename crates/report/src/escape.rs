@@ -47,15 +47,7 @@ pub(super) fn block_start(text: &str) -> String {
 
 /// Escapes the summary of a details element, which GitHub takes for HTML in which it finds mentions and references.
 pub(super) fn summary(text: &str) -> String {
-    let text: String = clean(text)
-        .chars()
-        .map(|c| match c {
-            '@' => '＠',
-            '#' => '＃',
-            c => c,
-        })
-        .collect();
-    let shown = escaped(&text);
+    let shown = escaped(&clean(text).replace('@', "＠").replace('#', "＃"));
     let mut plain = String::with_capacity(shown.len());
     let mut chars = shown.chars();
     while let Some(c) = chars.next() {
@@ -192,14 +184,7 @@ pub(super) fn address(address: &str) -> Option<String> {
 /// Returns `text` as a Markdown code span that fits into a table cell. GitHub does not interpret code spans.
 pub(super) fn code(text: &str) -> String {
     // A backtick ends the span and a pipe the table cell, even after a backslash.
-    let text: String = clean(text)
-        .chars()
-        .map(|c| match c {
-            '`' => 'ˋ',
-            '|' => '¦',
-            c => c,
-        })
-        .collect();
+    let text = clean(text).replace('`', "ˋ").replace('|', "¦");
     if text.trim().is_empty() {
         return "` `".to_owned();
     }

@@ -339,11 +339,8 @@ impl History {
         let of = |(release, ink): &(&str, Ink)| points(patch, experiments, release, *ink);
         let table = patch.table(&about, experiments, (self.meter, places));
         let best = patch.best.iter().map(|best| paragraph(best.text(places)));
-        let chart = Chart {
-            about,
-            unit: axis(&[self.meter]),
-            content: ChartContent::Series("experiment", releases.map(of).collect()),
-        };
+        let content = ChartContent::Series("experiment", releases.map(of).collect());
+        let chart = Chart::new(about, axis(&[self.meter]), content);
         let title = patch.name.as_deref();
         let mut drawing = Drawing::new(chart, table)
             .heading(title.map_or("the whole series".to_owned(), name))

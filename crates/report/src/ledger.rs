@@ -3,7 +3,7 @@
 use super::document::{
     Cell, Document, Text, list, literal, name, paragraph, sentence, soft, table, title,
 };
-use super::matrix::cell;
+use super::matrix::states;
 use super::server_tests::of_patch;
 use perfquilt_model::decision::DecisionKind;
 use perfquilt_model::ledger::{Ledger, LedgerDecision, LedgerRow};
@@ -15,18 +15,13 @@ pub fn document(ledger: &Ledger) -> Document {
         nodes.push(paragraph("No series has a patch."));
         return Document(nodes);
     }
-    let rows = || ledger.patches.iter().enumerate();
-    let mut states = table("State and next step of each patch", rows())
-        .figures("#", |(index, _)| (index + 1).to_string())
-        .names("patch", |(_, row)| name(&row.name));
-    for (place, release) in ledger.releases.iter().enumerate() {
-        states = states.words(literal(release), |(_, row)| {
-            cell(&row.cells[place], &row.name)
-        });
-    }
-    let states = states.prose("next step", |(_, row)| sentence(&row.next));
+    let rows = ledger.patches.iter();
+    let of_states = rows.clone().map(|row| (&*row.name, &*row.cells, row));
+    let about = "State and next step of each patch";
+    let states = states(about, of_states, &ledger.releases)
+        .prose("next step", |(_, (.., row))| sentence(&row.next));
     nodes.push(states.stacking().node());
-    let origins = table("Origin and decisions of each patch", rows())
+    let origins = table("Origin and decisions of each patch", rows.enumerate())
         .figures("#", |(index, _)| (index + 1).to_string())
         .names("owner", |(_, row)| {
             name(row.origin.owner.as_deref().unwrap_or("unknown"))

@@ -1,7 +1,8 @@
 //! Each patch on each release.
 
 use super::document::{
-    Cell, Document, Item, Style, list, literal, name, paragraph, sentence, soft, table, title,
+    Cell, Document, Style, TableBuilder, list, literal, name, paragraph, sentence, soft, table,
+    title,
 };
 use super::number;
 use perfquilt_model::matrix::{Matrix, MatrixCell, PatchState};
@@ -16,15 +17,9 @@ pub fn document(matrix: &Matrix) -> Document {
         nodes.push(paragraph("No series has a patch."));
         return Document(nodes);
     }
-    let mut states = table("patches by release", matrix.patches.iter().enumerate())
-        .figures("#", |(index, _)| (index + 1).to_string())
-        .names("patch", |(_, row)| name(&row.name));
-    for (place, release) in matrix.releases.iter().enumerate() {
-        states = states.words(literal(release), |(_, row)| {
-            cell(&row.cells[place], &row.name)
-        });
-    }
-    nodes.push(states.node());
+    let rows = matrix.patches.iter();
+    let rows = rows.map(|row| (&*row.name, &*row.cells, row));
+    nodes.push(states("patches by release", rows, &matrix.releases).node());
     nodes.push(soft(
         "Each state is that beside the current release's patch: the same lines removed and added, adapted ones, or missing \
          from the release's series. Effects are those on typical speed in the release's latest experiment, with 95 % intervals.",
@@ -33,9 +28,26 @@ pub fn document(matrix: &Matrix) -> Document {
     Document(nodes)
 }
 
+/// Begins a table with the name and cells of each row: the patches' states on the releases.
+pub(crate) fn states<'r, R>(
+    about: &str,
+    rows: impl Iterator<Item = (&'r str, &'r [MatrixCell], R)>,
+    releases: &[String],
+) -> TableBuilder<(usize, (&'r str, &'r [MatrixCell], R))> {
+    let table = table(about, rows.enumerate())
+        .figures("#", |(index, _)| (index + 1).to_string())
+        .names("patch", |(_, (patch, ..))| name(patch));
+    let releases = releases.iter().enumerate();
+    releases.fold(table, |table, (place, release)| {
+        table.words(literal(release), |(_, (patch, cells, _))| {
+            cell(&cells[place], patch)
+        })
+    })
+}
+
 /// Returns the sentences below the table: why patches conflict or are upstream, and the matrix's own remarks.
-fn details(matrix: &Matrix) -> Vec<Item> {
-    let mut lines: Vec<Item> = Vec::new();
+fn details(matrix: &Matrix) -> Vec<Cell> {
+    let mut lines: Vec<Cell> = Vec::new();
     for row in &matrix.patches {
         for (release, of) in matrix.releases.iter().zip(&row.cells) {
             if let PatchState::Upstream | PatchState::Conflict = of.state {
@@ -49,7 +61,7 @@ fn details(matrix: &Matrix) -> Vec<Item> {
     lines
 }
 
-pub(crate) fn cell(of: &MatrixCell, patch: &str) -> Cell {
+fn cell(of: &MatrixCell, patch: &str) -> Cell {
     let style = match of.state {
         PatchState::Same | PatchState::Adapted => Style::Plain,
         PatchState::Upstream => Style::Good,

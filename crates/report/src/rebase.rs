@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use super::document::{
-    Cell, Document, Folding, Item, Node, Style, Text, heading, list, literal, name, note,
-    paragraph, soft, table,
+    Cell, Document, Folding, Node, Style, Text, heading, list, literal, name, note, paragraph,
+    soft, table,
 };
 use super::escape::shell;
 use super::text::{clean, short_commit};
@@ -46,7 +46,7 @@ fn tally(report: &Report) -> String {
 struct Group {
     title: String,
     /// One entry a patch; below a decision stands the command that opens it.
-    patches: Vec<Item>,
+    patches: Vec<Cell>,
 }
 
 /// Sums a rebase up: what goes in by itself, what to review, what the release has, what needs a decision and why.
@@ -82,9 +82,9 @@ fn summary(report: &Report) -> Vec<Group> {
             );
             let open = patch.status.needs_decision();
             let command = open.then(|| name(&resolve_command(report, patch)));
-            Some(Item::from(line).below(command))
+            Some(Cell::from(line).below(command))
         });
-        let patches: Vec<Item> = patches.collect();
+        let patches: Vec<Cell> = patches.collect();
         if !patches.is_empty() {
             groups.push(Group {
                 title: format!("{title}: {}", patches.len()),

@@ -1,6 +1,6 @@
 //! The report on a patch or series on two releases: a table and a verdict in words.
 
-use super::bisect::{cost, effect};
+use super::bisect::{cost, known_effect};
 use super::document::{Cell, Document, name, paragraph, table, title};
 use super::number::margin;
 use perfquilt_judge::bisect::two_way::{LossSource, LossTable};
@@ -9,7 +9,8 @@ use perfquilt_judge::stats::SpeedChange;
 /// Returns the document: the verdict in words, and the releases against each other, the effect of the patch on each,
 /// and their difference.
 pub fn document(of: &LossTable) -> Document {
-    let figure = |of_patch: &Option<SpeedChange>| Cell::from(figure(of, of_patch));
+    let figure =
+        |shown: &Option<SpeedChange>| Cell::from(known_effect(&of.question, shown.as_ref()));
     let [old, new] = names(of);
     let what = what(of);
     let [without, with] = &of.release;
@@ -37,11 +38,6 @@ pub fn document(of: &LossTable) -> Document {
 
 fn names(of: &LossTable) -> [String; 2] {
     of.releases.each_ref().map(|release| name(release))
-}
-
-fn figure(of: &LossTable, shown: &Option<SpeedChange>) -> String {
-    let shown = shown.as_ref();
-    shown.map_or("no figure".to_owned(), |shown| effect(&of.question, shown))
 }
 
 fn what(table: &LossTable) -> String {
@@ -75,7 +71,7 @@ fn scope(table: &LossTable) -> String {
 fn verdict(table: &LossTable) -> String {
     let [old, new] = names(table);
     let what = what(table);
-    let figure = |shown: &Option<SpeedChange>| figure(table, shown);
+    let figure = |shown: &Option<SpeedChange>| known_effect(&table.question, shown.as_ref());
     let least = margin(table.question.size);
     // An interval that contains both 0 and the requested size does not show that the patch no longer helps.
     let nothing = table.patch[1]

@@ -18,6 +18,7 @@ const WIDTH: u32 = 400;
 const LETTER_SIZE: f64 = 12.0;
 const ROW: u32 = 22;
 const LABELS: u32 = 158;
+const FIGURES: u32 = 58;
 /// Maximum length of a row's label, in columns.
 const LETTERS: usize = 22;
 const BOTTOM: u32 = 38;
@@ -89,7 +90,7 @@ pub(crate) enum Mark {
 }
 
 /// A drawing, not yet drawn.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct Chart {
     /// Its content, for screen readers.
     pub(crate) about: String,
@@ -111,12 +112,6 @@ pub(crate) enum ChartContent {
     Shares(&'static str, f64, Vec<Curve>),
 }
 
-impl Default for ChartContent {
-    fn default() -> Self {
-        ChartContent::Rows(Vec::new())
-    }
-}
-
 impl Chart {
     /// Returns a drawing of rows over an axis with the label `unit`.
     pub(crate) fn of_rows(
@@ -124,10 +119,18 @@ impl Chart {
         unit: impl Into<String>,
         rows: Vec<ChartRow>,
     ) -> Self {
+        Chart::new(about, unit, ChartContent::Rows(rows))
+    }
+
+    pub(crate) fn new(
+        about: impl Into<String>,
+        unit: impl Into<String>,
+        content: ChartContent,
+    ) -> Self {
         Chart {
             about: about.into(),
             unit: unit.into(),
-            content: ChartContent::Rows(rows),
+            content,
         }
     }
 
@@ -225,12 +228,8 @@ fn rows(unit: &str, rows: &[ChartRow], least: Option<Ends>) -> Drawn<Option<Stri
     let count = u32::try_from(rows.len()).unwrap_or(u32::MAX).min(2000);
     let size = (WIDTH, TOP + count * ROW + BOTTOM);
     drawn(size, |root| {
-        let mut chart = ChartBuilder::on(root)
-            .margin_top(TOP)
-            .margin_right(RIGHT)
-            .x_label_area_size(BOTTOM)
-            .y_label_area_size(LABELS)
-            .build_cartesian_2d(range.clone(), 0.0..f64::from(count))?;
+        let places = 0.0..f64::from(count);
+        let mut chart = framed(root, LABELS).build_cartesian_2d(range.clone(), places)?;
         let inside = range.start..range.end;
         mesh(&mut chart, unit, None)?;
         let place = |value: f64, row: usize| -> (i32, i32) {
@@ -313,13 +312,13 @@ fn one(root: &Root<'_>, mark: Mark, place: &dyn Fn(f64) -> (i32, i32)) -> Drawn<
 }
 
 /// Returns a chart with room for the labels of both axes.
-fn framed<'a, 'b>(root: &'a Root<'b>) -> ChartBuilder<'a, 'b, SVGBackend<'b>> {
+fn framed<'a, 'b>(root: &'a Root<'b>, labels: u32) -> ChartBuilder<'a, 'b, SVGBackend<'b>> {
     let mut builder = ChartBuilder::on(root);
     builder
         .margin_top(TOP)
         .margin_right(RIGHT)
         .x_label_area_size(BOTTOM)
-        .y_label_area_size(58);
+        .y_label_area_size(labels);
     builder
 }
 
@@ -344,7 +343,7 @@ fn series(across: &str, unit: &str, shown: &[Series]) -> Drawn<Option<String>> {
         return Ok(None);
     };
     drawn((WIDTH, HEIGHT), |root| {
-        let mut chart = framed(root).build_cartesian_2d(places.clone(), values)?;
+        let mut chart = framed(root, FIGURES).build_cartesian_2d(places.clone(), values)?;
         mesh(&mut chart, across, Some(unit))?;
         let zero = [(places.start, 0.0), (places.end, 0.0)];
         let line = LineSeries::new(zero, Ink::Line.color());
@@ -389,7 +388,8 @@ fn shares(across: &str, unit: &str, rarest: f64, curves: &[Curve]) -> Drawn<Opti
     };
     let ends = ends.start.max(-1.0)..ends.end.max(1.0);
     drawn((WIDTH, HEIGHT), |root| {
-        let mut chart = framed(root).build_cartesian_2d(ends.clone(), rarest.log10()..0.0)?;
+        let mut chart =
+            framed(root, FIGURES).build_cartesian_2d(ends.clone(), rarest.log10()..0.0)?;
         let whole = |value: &f64| Some(*value).filter(|value| is_whole(*value));
         let ratio =
             |value: &f64| whole(value).map_or(String::new(), |of| format!("{} ×", of.exp2()));

@@ -6,7 +6,7 @@ use maud::{Markup, PreEscaped, Render, html};
 
 use super::inline::{Emphasis, Figure, Inline, Target};
 use super::table::{Cell, Column, ColumnKind, Row};
-use super::{Drawing, Folding, Ink, Item, Node, Style, Table, Text, frame};
+use super::{Drawing, Folding, Ink, Node, Style, Table, Text, frame};
 use crate::escape;
 use crate::text::clean;
 use perfquilt_model::error::Result;
@@ -199,14 +199,11 @@ fn address(name: &str) -> String {
 
 /// Converts a name to that of a file without folders.
 fn file_name(name: &str) -> String {
-    let plain = |c: char| {
-        if c.is_ascii_alphanumeric() || "-_.".contains(c) {
-            c
-        } else {
-            '-'
-        }
-    };
-    let name: String = name.chars().take(120).map(plain).collect();
+    let name: String = name.chars().take(120).collect();
+    let name = name.replace(
+        |c: char| !c.is_ascii_alphanumeric() && !"-_.".contains(c),
+        "-",
+    );
     name.trim_start_matches('.').to_owned()
 }
 
@@ -233,12 +230,6 @@ impl Render for Cell {
             @for text in &self.below { br; (text) }
             @if !self.remark.is_empty() { div.soft { (self.remark) } }
         }
-    }
-}
-
-impl Render for Item {
-    fn render(&self) -> Markup {
-        html! { (self.text) @for text in &self.below { br; (text) } }
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::inline::{Emphasis, Figure, Inline, Target};
 use super::table::{Cell, ColumnKind};
-use super::{Folding, Item, Node, Style, Table, Text};
+use super::{Folding, Node, Style, Table, Text};
 use crate::escape::{self, ZERO_WIDTH, code, fenced};
 
 /// Writes nodes; the document's heading gets `level`.
@@ -79,7 +79,7 @@ fn lines(lines: impl Iterator<Item = String>) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-fn item(item: &Item) -> String {
+fn item(item: &Cell) -> String {
     format!("- {}", with_below(line(&item.text), &item.below))
 }
 

@@ -34,7 +34,7 @@ pub(crate) enum Node {
     /// A heading; level 1 is that of the document.
     Heading(u8, Style, Text),
     Paragraph(Style, Text),
-    List(Vec<Item>),
+    List(Vec<Cell>),
     /// Names and what they stand for.
     Facts(Vec<(Text, Text)>),
     Table(Table),
@@ -83,14 +83,6 @@ pub(crate) enum Folding {
     Folded,
     /// Not on a terminal; other formats fold it.
     LeftOut,
-}
-
-/// An entry of a list.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Item {
-    text: Text,
-    /// Lines below its text.
-    below: Vec<Text>,
 }
 
 /// A drawing, with the same figures as a table.
@@ -171,23 +163,6 @@ impl Document {
     }
 }
 
-impl<T: Into<Text>> From<T> for Item {
-    fn from(text: T) -> Self {
-        Item {
-            text: text.into(),
-            below: Vec::new(),
-        }
-    }
-}
-
-impl Item {
-    /// Adds lines below the text.
-    pub(crate) fn below(mut self, texts: impl IntoIterator<Item = impl Into<Text>>) -> Self {
-        self.below.extend(texts.into_iter().map(Into::into));
-        self
-    }
-}
-
 /// Returns the heading of a document.
 pub(crate) fn title(text: impl Into<Text>) -> Node {
     Node::Heading(1, Style::Plain, text.into())
@@ -253,7 +228,7 @@ pub(crate) fn drawings(all: impl IntoIterator<Item = Drawing>) -> Option<Node> {
 }
 
 /// Returns a list of `entries`; nothing if there are none.
-pub(crate) fn list<T: Into<Item>>(entries: impl IntoIterator<Item = T>) -> Option<Node> {
-    let entries: Vec<Item> = entries.into_iter().map(Into::into).collect();
+pub(crate) fn list<T: Into<Cell>>(entries: impl IntoIterator<Item = T>) -> Option<Node> {
+    let entries: Vec<Cell> = entries.into_iter().map(Into::into).collect();
     (!entries.is_empty()).then_some(Node::List(entries))
 }

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use super::table::{ColumnKind, Row};
-use super::{Drawing, Folding, Item, Node, Style, Table, Text};
+use super::table::{Cell, ColumnKind, Row};
+use super::{Drawing, Folding, Node, Style, Table, Text};
 use crate::text::{clean, fit, fit_end, width, wrap};
 
 const BOLD: &str = "\x1b[1m";
@@ -157,7 +157,7 @@ impl TextPage {
         }
     }
 
-    fn items(&mut self, items: &[Item]) {
+    fn items(&mut self, items: &[Cell]) {
         for item in items {
             self.indented(&item.text.plain(), 2, "");
             for text in &item.below {

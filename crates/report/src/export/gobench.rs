@@ -126,9 +126,8 @@ fn json(name: &str) -> String {
 
 /// Returns a name as a part of a benchmark's name, without blanks and separators.
 fn word(name: &str) -> String {
-    let plain = |c: char| match c {
-        c if c.is_whitespace() || c.is_control() || c == '/' => '_',
-        c => c,
-    };
-    name.chars().map(plain).collect()
+    name.replace(
+        |c: char| c.is_whitespace() || c.is_control() || c == '/',
+        "_",
+    )
 }

@@ -276,11 +276,7 @@ fn indented_json(value: &impl serde::Serialize) -> Result<String> {
 
 /// Returns the last patch of a point, or the one it is alone with or without.
 fn patch_of(attribution: &Attribution, point: Point) -> Option<&PatchEffects> {
-    let place = match point {
-        Point::Step(k) | Point::Alone(k) | Point::Without(k) => k.checked_sub(1),
-        Point::Control => None,
-    };
-    attribution.patches.get(place?)
+    attribution.patches.get(point.patch()? - 1)
 }
 
 /// Returns every effect of the document, each with its patch if it has one: those of the patches on workloads and on
@@ -308,14 +304,7 @@ fn point_label(attribution: &Attribution, point: Point) -> String {
 
 /// Replaces characters that end a line, control a terminal, or reorder or hide text.
 fn one_line(text: &str) -> String {
-    let harmless = |c: char| {
-        if c.is_control() || is_deceptive(c) {
-            '\u{fffd}'
-        } else {
-            c
-        }
-    };
-    text.chars().map(harmless).collect()
+    text.replace(|c: char| c.is_control() || is_deceptive(c), "\u{fffd}")
 }
 
 fn failed(what: &str, error: &dyn std::fmt::Display) -> Error {

@@ -1,6 +1,6 @@
 //! Absolute figures: transactions per second, and other costs of a transaction.
 
-use super::{ExportedReport, Exporter, UniqueNames, one_line};
+use super::{ExportedReport, Exporter, UniqueNames, one_line, patch_of};
 use crate::document::{Document, Node, heading, literal, paragraph, table, title};
 use crate::legend::level;
 use crate::number;
@@ -104,18 +104,9 @@ fn head(meter: Meter) -> &'static str {
 }
 
 fn server(attribution: &Attribution, point: Point) -> String {
-    let patch = match point {
-        Point::Step(k) | Point::Alone(k) | Point::Without(k) => attribution
-            .patches
-            .iter()
-            .find(|patch| patch.index == k)
-            .map(|patch| patch.name.as_str()),
-        Point::Control => None,
-    };
-    match patch {
-        Some(name) => format!("{point}: {name}"),
-        None => format!("{point}: {}", attribution.base()),
-    }
+    let patch = patch_of(attribution, point);
+    let name = patch.map_or(attribution.base(), |patch| &patch.name);
+    format!("{point}: {name}")
 }
 
 /// Converts a time in nanoseconds to a rate per second; other costs are unchanged.

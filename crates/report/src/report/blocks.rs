@@ -72,11 +72,7 @@ fn drawing(
         series(Ink::Second, false, &|drift| drift.total),
     ];
     let about = format!("{meter} of {workload} block by block");
-    let chart = Chart {
-        about: about.clone(),
-        unit: "%".into(),
-        content: ChartContent::Series("block", lines),
-    };
+    let chart = Chart::new(about.clone(), "%", ChartContent::Series("block", lines));
     let percent = |share| format!("{} %", number::signed(share, places));
     let table = table(about, shown)
         .figures("block", |drift| drift.block.to_string())

@@ -102,11 +102,8 @@ fn times(nouns: &Nouns, workload: &str, points: &[&Distribution]) -> Drawing {
         }
     });
     let about = format!("Times of single slices of {workload}, by point");
-    let chart = Chart {
-        about: about.clone(),
-        unit: format!("{unit} a transaction"),
-        content: ChartContent::RowsWithoutZero(boxes.collect()),
-    };
+    let content = ChartContent::RowsWithoutZero(boxes.collect());
+    let chart = Chart::new(about.clone(), format!("{unit} a transaction"), content);
     let percentiles = soft(format!("Percentiles, {unit} a transaction:"));
     let mut drawing = Drawing::new(chart, percentiles);
     let table = table(about, points)
@@ -169,11 +166,8 @@ fn slowness(nouns: &Nouns, workload: &str, shares: [&[(f64, f64)]; 2]) -> Drawin
     let curves = shares.into_iter().zip([Ink::First, Ink::Second]);
     let across = "times what point 0 typically took in the round";
     let about = format!("Share of slow slices of {workload}");
-    let chart = Chart {
-        about: about.clone(),
-        unit: "share slower".into(),
-        content: ChartContent::Shares(across, RAREST, curves.map(curve).collect()),
-    };
+    let content = ChartContent::Shares(across, RAREST, curves.map(curve).collect());
+    let chart = Chart::new(about.clone(), "share slower", content);
     let at = |shares: &[(f64, f64)], ratio: f64| {
         let mut shares = shares.iter();
         let found = shares.find(|(at, _)| *at >= ratio * 0.999);
