@@ -8,8 +8,9 @@ use super::simulation::parallel;
 use super::{is_above, is_below};
 use perfquilt_calibrate::random::Noise;
 use perfquilt_judge::attribution::{Attribution, Effect, EffectKind, SUITE, Verdict};
+use perfquilt_model::counted::percent;
 use perfquilt_model::error::{Error, Result};
-use perfquilt_model::observation::Meter;
+use perfquilt_model::observation::{Meter, Statistic};
 use perfquilt_model::point::Point;
 
 /// A share with its limits.
@@ -41,12 +42,7 @@ impl Check {
     }
 
     pub(super) fn describe(&self) -> String {
-        format!(
-            "{}: {:.1} % of {}",
-            self.name,
-            100.0 * self.share,
-            self.what
-        )
+        format!("{}: {} of {}", self.name, percent(self.share), self.what)
     }
 }
 
@@ -231,10 +227,10 @@ impl Row {
                     is_mixed && of.is_regression() && found.is_regression()
                 }
                 Question::Stalls => tail
-                    .and_then(|tail| tail.stalled.as_ref()?.p_value)
+                    .and_then(|tail| tail.get(Statistic::Stalled)?.p_value)
                     .is_some_and(|p| p <= 0.05),
                 Question::Mean => tail
-                    .and_then(|tail| tail.mean.as_ref())
+                    .and_then(|tail| tail.get(Statistic::Mean))
                     .is_none_or(|mean| holds(mean.low, mean.high, experiment.mean_effect())),
                 _ => false,
             };

@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::scenario::{EXPERIMENT, PATCHES, RESTART, header, points};
+use super::scenario::{PATCHES, RESTART, header, observation, points};
 use super::simulation::{counted, parallel};
-use perfquilt_calibrate::percent;
 use perfquilt_calibrate::random::Noise;
 use perfquilt_config::{DEFAULT_MIN_BLOCKS, Layouts};
 use perfquilt_judge::attribution::{Collector, Effect, EffectKind};
 use perfquilt_measure::experiment;
 use perfquilt_measure::experiment::plan::{Block, Reading, Scope, plan};
+use perfquilt_model::counted::percent;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{Meter, Observation, PlannedBlocks, Supplement};
 use perfquilt_model::point::Point;
@@ -298,19 +298,13 @@ impl Machine {
             if self.linked.insert((point, layout)) {
                 self.seconds += MARIADB.link;
             }
+            let number = block.stored_as(copy);
             let log = drift + self.case.draw(self.seed, (point, layout), noise);
             Observation {
-                experiment: EXPERIMENT.to_owned(),
                 order,
                 layout,
                 direct: block.is_end_to_end(),
-                ..Observation::new(
-                    block.stored_as(copy),
-                    point,
-                    WORK,
-                    Meter::Time,
-                    1e5 * log.exp(),
-                )
+                ..observation(number, point, WORK, Meter::Time, 1e5 * log.exp())
             }
         };
         (0..).zip(servers).map(value).collect()

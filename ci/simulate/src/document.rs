@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::{COVERAGE, Check, FALSE_POSITIVES, Simulated, family, scenario};
-use perfquilt_calibrate::percent;
+use perfquilt_model::counted::percent;
 use perfquilt_report::wrap;
 
 impl Simulated {

@@ -5,7 +5,7 @@ use std::f64::consts::FRAC_1_SQRT_2;
 use serde::Deserialize;
 
 use super::machines::Fleet;
-use super::scenario::{EXPERIMENT, header, points};
+use super::scenario::{header, observation, points};
 use super::slices::{Slices, Stalls};
 use perfquilt_calibrate::random::{Distribution, Noise};
 use perfquilt_calibrate::{Disturbance, following};
@@ -250,17 +250,11 @@ impl Blocks {
                         }
                         let gain = gain.ln_1p() * self.share_of(point);
                         let untouched = log + factor * sd * own;
+                        let (workload, value) = (at.to_string(), self.value(untouched - gain));
                         let mut one = Observation {
-                            experiment: EXPERIMENT.to_owned(),
                             lane: self.lanes.map(|_| block % lanes),
                             layout,
-                            ..Observation::new(
-                                first + block,
-                                point,
-                                &at.to_string(),
-                                meter,
-                                self.value(untouched - gain),
-                            )
+                            ..observation(first + block, point, &workload, meter, value)
                         };
                         if self.tails {
                             let mut near = |size: f64| size * sd * noise.normal();
@@ -272,16 +266,9 @@ impl Blocks {
                         all.push(one);
                         for operation in 0..self.operations {
                             let own = (own + noise.normal()) * FRAC_1_SQRT_2;
-                            all.push(Observation {
-                                experiment: EXPERIMENT.to_owned(),
-                                ..Observation::new(
-                                    block,
-                                    point,
-                                    &format!("{at}/part {operation}"),
-                                    meter,
-                                    self.value(log + sd * own),
-                                )
-                            });
+                            let part = format!("{at}/part {operation}");
+                            let value = self.value(log + sd * own);
+                            all.push(observation(block, point, &part, meter, value));
                         }
                     }
                 }
@@ -360,10 +347,8 @@ impl Counted {
             for &point in points {
                 let saved = self.saving * count_up_to(&self.changed, point);
                 let log = transactions + noise.one_of(&self.seen) - saved;
-                all.push(Observation {
-                    experiment: EXPERIMENT.to_owned(),
-                    ..Observation::new(block, point, "0", Meter::Instructions, 1e9 * log.exp())
-                });
+                let value = 1e9 * log.exp();
+                all.push(observation(block, point, "0", Meter::Instructions, value));
             }
         }
         all
@@ -403,11 +388,10 @@ impl Beside {
                 let error = (0.5f64).sqrt() * (STEPS.sqrt() * shared + noise.normal());
                 let value = 1e5 * (SD * error).exp();
                 all.push(Observation {
-                    experiment: EXPERIMENT.to_owned(),
                     lane: u32::try_from(lane).ok(),
                     began: Some(began),
                     ended: Some(ended),
-                    ..Observation::new(block, point, "0", Meter::Time, value)
+                    ..observation(block, point, "0", Meter::Time, value)
                 });
             }
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::Deserialize;
 
 use super::checks::{Hits, Question, hit};
-use super::scenario::{EXPERIMENT, RESTART, header, points};
+use super::scenario::{RESTART, header, observation, points};
 use perfquilt_calibrate::random::Noise;
 use perfquilt_judge::attribution::{self, Attribution, EffectKind};
 use perfquilt_model::error::Result;
@@ -97,11 +97,10 @@ impl Fleet {
                     let sd = if is_noisy { 5.0 * RESTART } else { RESTART };
                     let value = 1e5 * (offsets[place] - patches + sd * self.restart(noise)).exp();
                     observations.push(Observation {
-                        experiment: EXPERIMENT.to_owned(),
                         order: u32::try_from(place).unwrap_or(0),
                         layout,
                         machine: Some(name.clone()),
-                        ..Observation::new(block + within, point, "work", Meter::Time, value)
+                        ..observation(block + within, point, "work", Meter::Time, value)
                     });
                 }
             }

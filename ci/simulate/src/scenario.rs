@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use super::experiment::Experiment;
 use perfquilt_model::error::{Error, Result};
-use perfquilt_model::observation::ExperimentHeader;
+use perfquilt_model::observation::{ExperimentHeader, Meter, Observation};
 use perfquilt_model::point::Point;
 
 /// Patches of a simulated series, none of which has an effect.
@@ -44,4 +44,18 @@ pub(super) fn header(patches: usize) -> ExperimentHeader {
 pub(super) fn points(patches: usize) -> Vec<Point> {
     let steps = (0..=patches).map(Point::Step);
     steps.chain([Point::Control]).collect()
+}
+
+/// Returns an observation of a simulated experiment.
+pub(super) fn observation(
+    block: u32,
+    point: Point,
+    workload: &str,
+    meter: Meter,
+    value: f64,
+) -> Observation {
+    Observation {
+        experiment: EXPERIMENT.to_owned(),
+        ..Observation::new(block, point, workload, meter, value)
+    }
 }

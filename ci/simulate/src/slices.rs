@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::scenario::{EXPERIMENT, points};
+use super::scenario::{observation, points};
 use perfquilt_calibrate::random::Noise;
 use perfquilt_judge::stats;
 use perfquilt_model::observation::{Meter, Observation, Slices as PointSlices};
@@ -87,7 +87,7 @@ impl Slices {
                         slow: of.tail.map(|tail| tail.slow),
                         p99: of.tail.and_then(|tail| tail.p99),
                         stalled: of.tail.map(|tail| tail.stalled),
-                        ..observation(block, of.point, of.value)
+                        ..observation(block, of.point, "0", Meter::Time, of.value)
                     }),
             );
         }
@@ -139,7 +139,7 @@ impl Stalls {
                     mean: Some(value * (ratio + carried / self.slices)),
                     slow: Some((0.01 + 0.1 * SD * noise.normal()).max(0.0) + stalled),
                     stalled: Some(stalled),
-                    ..observation(block, point, value)
+                    ..observation(block, point, "0", Meter::Time, value)
                 });
             }
         }
@@ -169,12 +169,5 @@ impl Stalls {
     pub(super) fn mean_effect(self) -> f64 {
         let carried = (self.chance + self.several) * self.length / self.slices;
         RATIO / (RATIO * self.worse.exp() + carried) - 1.0
-    }
-}
-
-fn observation(block: u32, point: Point, value: f64) -> Observation {
-    Observation {
-        experiment: EXPERIMENT.to_owned(),
-        ..Observation::new(block, point, "0", Meter::Time, value)
     }
 }

@@ -17,6 +17,7 @@ use perfquilt_judge::attribution::{Attribution, Effect, EffectKind, Verdict};
 use perfquilt_judge::stats::{self, BlockTable, Interval, Units};
 use perfquilt_measure::experiment;
 use perfquilt_measure::run::{build_points, prepare};
+use perfquilt_model::counted::percent;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{ExperimentHeader, Meter, Observation, ObservationFile};
 use perfquilt_model::point::Point;
@@ -340,11 +341,6 @@ fn judged(attribution: &Attribution) -> Repeat {
         counted_claims: with(&counted, &[Verdict::Faster, Verdict::Slower]),
         exchangeable: 1.0,
     }
-}
-
-/// Writes a share as a percentage, as in `5.0 %`.
-pub fn percent(share: f64) -> String {
-    format!("{:.1} %", 100.0 * share)
 }
 
 impl Calibration {

@@ -1,6 +1,6 @@
 //! Comparison of two servers function by function over several runs. Pure functions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
@@ -131,8 +131,7 @@ impl ProfileDifference {
     /// Compares the functions of `before` and `after`, with one table per run.
     pub fn functions_of(before: &[CostTable], after: &[CostTable]) -> Vec<FunctionDifference> {
         let tables = || before.iter().chain(after);
-        let names: std::collections::BTreeSet<&String> =
-            tables().flat_map(|table| table.functions.keys()).collect();
+        let names: BTreeSet<&String> = tables().flat_map(|table| table.functions.keys()).collect();
         let mut functions: Vec<FunctionDifference> = names
             .into_iter()
             .map(|name| {
@@ -155,11 +154,7 @@ impl ProfileDifference {
             function.changed = p <= 1.0 - LEVEL && function.own.is_shown();
         }
         let size = |function: &FunctionDifference| function.own.difference().abs();
-        functions.sort_by(|a, b| {
-            size(b)
-                .total_cmp(&size(a))
-                .then_with(|| a.name.cmp(&b.name))
-        });
+        functions.sort_by(|a, b| size(b).total_cmp(&size(a)));
         functions
     }
 
@@ -172,7 +167,7 @@ impl ProfileDifference {
 
     /// Compares the calls of `callee` by caller, sorted by change of the calls' cost, the largest first.
     pub fn callers(before: &[CostTable], after: &[CostTable], callee: &str) -> Vec<CallEdge> {
-        let names: std::collections::BTreeSet<&(String, String)> = before
+        let names: BTreeSet<&(String, String)> = before
             .iter()
             .chain(after)
             .flat_map(|table| table.calls.keys())
@@ -193,11 +188,7 @@ impl ProfileDifference {
             })
             .collect();
         let size = |edge: &CallEdge| edge.inclusive.difference().abs();
-        edges.sort_by(|a, b| {
-            size(b)
-                .total_cmp(&size(a))
-                .then_with(|| a.caller.cmp(&b.caller))
-        });
+        edges.sort_by(|a, b| size(b).total_cmp(&size(a)));
         edges
     }
 

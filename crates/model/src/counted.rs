@@ -8,6 +8,11 @@ pub fn counted<N: Display + PartialEq + From<u8>>(count: N, one: &str, several: 
     format!("{count} {noun}")
 }
 
+/// Returns a share as a percentage with one decimal.
+pub fn percent(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
+}
+
 /// Lists the first `most` of `things`, and says how many more there are: `a, b and 3 more`.
 pub fn listed<T: Display>(things: &[T], most: usize) -> String {
     let (named, more) = things.split_at(things.len().min(most));

@@ -84,6 +84,11 @@ impl Failure {
         self
     }
 
+    /// Whether it is no fault, but that somebody stopped the run.
+    pub fn is_interruption(&self) -> bool {
+        self.kind == Kind::Interrupted
+    }
+
     fn texts(&mut self) -> impl Iterator<Item = &mut String> {
         let own = [&mut self.message].into_iter();
         own.chain(&mut self.place)

@@ -14,8 +14,7 @@ use super::document::{
 };
 use super::number;
 use super::text::{clean, short_commit};
-use super::view::effect_on;
-use perfquilt_judge::attribution::{Attribution, Effect, EffectKind, SUITE, Verdict};
+use perfquilt_judge::attribution::{Attribution, Effect, EffectKind, SUITE, Verdict, effect_on};
 use perfquilt_judge::stats::{Estimate, change_points, speed};
 use perfquilt_model::comparable::{Comparable, Part};
 use perfquilt_model::observation::Meter;
@@ -166,7 +165,7 @@ fn adjust(patches: &mut [PatchHistory]) {
     let all = 2.0 * experiments.len() as f64;
     for moment in patches.iter_mut().flat_map(|patch| &mut patch.moments) {
         let effect = &moment.effect;
-        let figures = effect.tail.iter().flat_map(|tail| tail.figures());
+        let figures = effect.tail.iter().flat_map(|tail| &tail.figures);
         let p_values = figures.filter_map(|(_, figure)| figure.p_adjusted.or(figure.p_value));
         let p_values = p_values.chain(effect.p_adjusted.or(effect.p_value));
         let least = p_values.fold(1.0, f64::min);

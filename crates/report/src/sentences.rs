@@ -3,8 +3,8 @@
 use super::escape::is_inert;
 use super::number;
 use super::text::capital;
-use super::view::{EffectRow, Label, NOT_IN_SERVER, View, effect_on, no_interval};
-use perfquilt_judge::attribution::{Effect, EffectKind, Progress, Verdict};
+use super::view::{EffectRow, Label, NOT_IN_SERVER, View, no_interval};
+use perfquilt_judge::attribution::{Effect, EffectKind, Progress, Verdict, effect_on};
 use perfquilt_model::observation::Meter;
 use perfquilt_model::point::Point;
 

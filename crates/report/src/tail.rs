@@ -63,7 +63,7 @@ pub(super) fn describe(effect: &Effect, places: usize) -> Option<String> {
 /// −0.42 % ± 3.10): measure more blocks`.
 pub(super) fn not_determined(effect: &Effect, places: usize) -> Option<String> {
     let tail = effect.tail.as_deref()?;
-    let Some(mean) = &tail.mean else {
+    let Some(mean) = tail.get(Statistic::Mean) else {
         return Some("mean not known".to_owned());
     };
     Some(match mean.heavy_tail {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use perfquilt_judge::attribution::{
     Agreement, AppliedDecision, Attribution, Effect, EffectKind, PatchEffects, SUITE, StoppingRule,
-    Verdict,
+    Verdict, effect_on,
 };
 use perfquilt_judge::stats::FEWEST_COUNTED;
 use perfquilt_model::counted::{counted, listed};
@@ -517,7 +517,7 @@ impl<'a> View<'a> {
             && time.executed
             && let Some(agreement) = Agreement::of(time, instructions)
         {
-            notes.push(agreement.words().to_owned());
+            notes.push(agreement.to_string());
         }
         if let Some(words) = main.and_then(|effect| tail::describe(effect, self.places())) {
             // It comes first, as the agreement with instructions is about the typical time.
@@ -685,18 +685,6 @@ fn open_workloads(effects: &[Effect], suite: &Effect) -> Option<String> {
 
 /// The most workloads that the sentence about unexecuted patches names for each patch.
 const MOST_NAMED: usize = 6;
-
-/// Finds the effect of a kind on one workload and meter.
-pub(super) fn effect_on<'e>(
-    effects: &'e [Effect],
-    kind: EffectKind,
-    meter: Meter,
-    workload: &str,
-) -> Option<&'e Effect> {
-    effects
-        .iter()
-        .find(|e| e.kind == kind && e.meter == meter && e.workload == workload)
-}
 
 /// Returns the workloads that make the verdict of an effect another than its own figures do: `slower on a, b`.
 fn on_single_workloads(effect: &Effect) -> Option<String> {

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use super::{Bisections, DRIFT, Performance, RIGHT, Setting, VALUE_SD, VALUE_SECONDS};
-use perfquilt_calibrate::percent;
 use perfquilt_judge::bisect::{DEFAULT_ERROR, DEFAULT_SIZE};
+use perfquilt_model::counted::percent;
 
 impl Bisections {
     /// Returns the part of the page on bisections. `table` is the file name of [`Bisections::table`].

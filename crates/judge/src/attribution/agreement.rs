@@ -1,18 +1,24 @@
 //! Agreement between time and instructions.
 
+use strum::Display;
+
 use super::document::{Effect, Verdict};
 
 /// Agreement between time and instructions on an effect.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Display)]
 pub enum Agreement {
     /// Both show an effect in the same direction and of comparable size.
+    #[strum(to_string = "time and instructions agree")]
     Both,
     /// Time shows an effect; instructions show none, or one too small to explain it: possibly code layout or
     /// caches.
+    #[strum(to_string = "time only: possibly code layout or caches")]
     TimeOnly,
     /// Instructions show an effect, time does not.
+    #[strum(to_string = "instructions change, and time does not show it")]
     InstructionsOnly,
     /// They show opposite effects.
+    #[strum(to_string = "time and instructions disagree")]
     Opposite,
 }
 
@@ -47,16 +53,6 @@ impl Agreement {
                     _ => Agreement::TimeOnly,
                 })
             }
-        }
-    }
-
-    /// Returns the text for reports.
-    pub fn words(self) -> &'static str {
-        match self {
-            Agreement::Both => "time and instructions agree",
-            Agreement::TimeOnly => "time only: possibly code layout or caches",
-            Agreement::InstructionsOnly => "instructions change, and time does not show it",
-            Agreement::Opposite => "time and instructions disagree",
         }
     }
 }

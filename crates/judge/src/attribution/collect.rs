@@ -466,7 +466,7 @@ impl<'a> Collector<'a> {
                 let components = window.components(units);
                 let block_sd = match components {
                     Some(components) => Some(components.total),
-                    None => window.spread().map(|spread| spread.sd),
+                    None => window.spread(),
                 };
                 let within_sd = within.get(&(meter, workload.as_str())).copied();
                 NoiseSpread {

@@ -1,13 +1,14 @@
 //! Comparison of two experiments patch by patch: on two releases, on two machines, or before and after a change.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 use serde::Serialize;
+use strum::Display;
 
 use super::document::{
     Attribution, ComparedWith, Effect, EffectKind, PatchEffects, SUITE, Verdict,
 };
+use super::summary::effect_on;
 use crate::stats::{Interval, LEVEL, StoppingRule, holm, speed};
 use perfquilt_model::comparable::Part;
 use perfquilt_model::observation::Meter;
@@ -95,25 +96,18 @@ pub struct ComparisonRow {
 }
 
 /// Whether a verdict holds in a second, independent experiment on the same programs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Display)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "lowercase")]
 pub enum Replication {
     /// It has the same verdict, by its own observations alone.
     Holds,
     /// It has the opposite verdict; or another one, and the effects differ significantly.
+    #[strum(to_string = "does not hold")]
     DoesNotHold,
     /// Neither.
+    #[strum(to_string = "cannot be told")]
     CannotTell,
-}
-
-impl fmt::Display for Replication {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Replication::Holds => "holds",
-            Replication::DoesNotHold => "does not hold",
-            Replication::CannotTell => "cannot be told",
-        })
-    }
 }
 
 /// The difference of an effect between two experiments.
@@ -143,28 +137,21 @@ pub struct EffectDifference {
 }
 
 /// The verdict on a difference.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Display)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "lowercase")]
 pub enum DifferenceVerdict {
     /// The patch is worth more in the second experiment, significant after adjustment.
+    #[strum(to_string = "worth more")]
     More,
     /// It is worth less, likewise.
+    #[strum(to_string = "worth less")]
     Less,
     /// Neither, and the difference lies within the margin, significant after adjustment likewise.
+    #[strum(to_string = "the same")]
     Same,
     /// None of these.
     Unclear,
-}
-
-impl fmt::Display for DifferenceVerdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            DifferenceVerdict::More => "worth more",
-            DifferenceVerdict::Less => "worth less",
-            DifferenceVerdict::Same => "the same",
-            DifferenceVerdict::Unclear => "unclear",
-        })
-    }
 }
 
 impl DifferenceVerdict {
@@ -450,12 +437,7 @@ fn table(
     pairs: &[Pair<'_>],
     (meter, workload): (Meter, &str),
 ) -> ComparisonTable {
-    let find = |effects: &[Effect], kind: EffectKind| {
-        let mut effects = effects.iter();
-        let found =
-            effects.find(|it| it.kind == kind && it.meter == meter && it.workload == workload);
-        found.cloned()
-    };
+    let find = |effects: &[Effect], kind| effect_on(effects, kind, meter, workload).cloned();
     let patch = |&(old, new): &Pair<'_>| ComparisonRow {
         patch: new.or(old).map(|it| it.name.clone()),
         index_before: old.map(|it| it.index),

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::document::{
     AppliedDecision, Attribution, Effect, EffectKind, PatchEffects, SUITE, Verdict,
 };
+use super::summary::effect_on;
 use perfquilt_model::decision::{DecisionKind, PatchDecision};
 use perfquilt_model::observation::Statistic;
 
@@ -91,15 +92,10 @@ impl Attribution {
     /// Returns whether the whole series is slower by `total` also without the estimated effects of the accepted patches: the
     /// upper limit of one of its figures that are slower lies below their sum.
     pub(super) fn is_beyond_accepted(&self, total: &Effect) -> bool {
+        let on = |effects, kind, workload| effect_on(effects, kind, total.meter, workload);
         let accepted = self.patches.iter().filter(|patch| self.is_accepted(patch));
         let accepted: Vec<&Effect> = accepted
-            .filter_map(|patch| {
-                let mut effects = patch.effects.iter();
-                effects.find(|of| {
-                    (of.kind, of.meter, &of.workload)
-                        == (EffectKind::InOrder, total.meter, &total.workload)
-                })
-            })
+            .filter_map(|patch| on(&patch.effects, EffectKind::InOrder, &total.workload))
             .collect();
         if accepted.is_empty() || !total.is_regression() {
             return total.is_regression();
@@ -117,8 +113,7 @@ impl Attribution {
         let mut figures = figures;
         figures.any(is_beyond)
             || slower.any(|name| {
-                let mut all = self.total.iter();
-                let single = all.find(|of| of.meter == total.meter && of.workload == *name);
+                let single = on(&self.total, EffectKind::Total, name);
                 single.is_none_or(|single| self.is_beyond_accepted(single))
             })
     }

@@ -440,19 +440,11 @@ pub struct Cells {
 pub struct TailFigures {
     /// The verdict on the typical time alone.
     pub typical: Verdict,
-    /// The mean of all slices, a fraction of speed: the effect on the throughput.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub mean: Option<TailFigure>,
-    /// The share of slices that took more than twice as long as is typical in their round: the share at
-    /// `against` minus that at `point`, so positive values are better.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub slow: Option<TailFigure>,
-    /// The 99th percentile of the slices, a fraction of speed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub p99: Option<TailFigure>,
-    /// The share of slices that took more than twenty times as long as is typical in their round, as for `slow`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub stalled: Option<TailFigure>,
+    /// The figures: the mean of all slices, a fraction of speed, which is the effect on the throughput; the shares of slices that
+    /// took more than twice (`slow`) or twenty times (`stalled`) as long as is typical in their round, that at `against` minus
+    /// that at `point`, so positive values are better; and the 99th percentile of the slices, a fraction of speed.
+    #[serde(flatten)]
+    pub figures: BTreeMap<Statistic, TailFigure>,
 }
 
 /// A figure of the mean or the tail: above 0 is better.
@@ -511,29 +503,7 @@ pub struct HeavyTail {
 impl TailFigures {
     /// Returns the figure of a statistic.
     pub fn get(&self, statistic: Statistic) -> Option<&TailFigure> {
-        match statistic {
-            Statistic::Mean => self.mean.as_ref(),
-            Statistic::Slow => self.slow.as_ref(),
-            Statistic::P99 => self.p99.as_ref(),
-            Statistic::Stalled => self.stalled.as_ref(),
-        }
-    }
-
-    /// Iterates over the available figures.
-    pub fn figures(&self) -> impl Iterator<Item = (Statistic, &TailFigure)> {
-        let all = Statistic::ALL.iter();
-        all.filter_map(|&statistic| Some((statistic, self.get(statistic)?)))
-    }
-
-    /// Iterates over the available figures in the order of [`Statistic::ALL`].
-    pub(super) fn figures_mut(&mut self) -> impl Iterator<Item = &mut TailFigure> {
-        let all = [
-            &mut self.mean,
-            &mut self.slow,
-            &mut self.p99,
-            &mut self.stalled,
-        ];
-        all.into_iter().flatten()
+        self.figures.get(&statistic)
     }
 }
 
@@ -693,7 +663,10 @@ impl Effect {
     /// Returns whether the point is slower: by the joint verdict, on a single workload, or by the typical time or
     /// the tail while the mean is not faster.
     pub fn is_regression(&self) -> bool {
-        let mean = self.tail.as_ref().and_then(|tail| tail.mean.as_ref());
+        let mean = self
+            .tail
+            .as_ref()
+            .and_then(|tail| tail.get(Statistic::Mean));
         let cells = self.cells.as_ref();
         match self.verdict {
             Verdict::Slower => true,

@@ -115,10 +115,7 @@ pub fn compared(
         .filter(|(change, p)| *p <= 1.0 - LEVEL && change.share.abs() >= LEAST_SHARE)
         .map(|(change, _)| change)
         .collect();
-    reported.sort_by(|a, b| {
-        let by_size = b.share.abs().total_cmp(&a.share.abs());
-        by_size.then_with(|| a.function.cmp(&b.function))
-    });
+    reported.sort_by(|a, b| b.share.abs().total_cmp(&a.share.abs()));
     reported.truncate(MOST_FUNCTIONS);
     reported
 }

@@ -54,6 +54,7 @@ pub use extent::{MOST_EFFECTS, MOST_WORKLOADS};
 pub use forecast::{Design, ExpectedWidth, MeasuredScatter, Scatter};
 pub use functions::{compared, function_changes};
 pub use machines::FEWEST_MACHINES_AS_UNITS;
+pub use summary::effect_on;
 pub use unexecuted::Unexecuted;
 pub use within::WithinBlocks;
 

@@ -7,7 +7,7 @@ use super::document::{
     Cells, Effect, EffectKind, Operation, PatchEffects, SUITE, TailFigure, Verdict,
 };
 use crate::stats::{benjamini_hochberg_weighted, holm_weighted};
-use perfquilt_model::observation::Meter;
+use perfquilt_model::observation::{Meter, Statistic};
 use perfquilt_model::point::Point;
 
 /// The share of a row's error probability for its typical time; the mean and the tail share the rest.
@@ -319,7 +319,7 @@ struct Figures {
 
 impl Figures {
     fn of(effect: &Effect) -> Self {
-        let tail = effect.tail.iter().flat_map(|tail| tail.figures());
+        let tail = effect.tail.iter().flat_map(|tail| &tail.figures);
         let tail: Vec<f64> = tail
             .map(|(_, figure)| figure.p_value.unwrap_or(1.0))
             .collect();
@@ -462,7 +462,7 @@ fn conclude(
     let mut shown = Vec::new();
     if let Some(tail) = &mut effect.tail {
         tail.typical = typical;
-        for (figure, (own, share)) in tail.figures_mut().zip(figures) {
+        for (figure, (own, share)) in tail.figures.values_mut().zip(figures) {
             figure.p_adjusted = Some(own);
             figure.error_share = Some(share);
             if figure.verdict.is_shown() && own > error {
@@ -494,15 +494,16 @@ fn outside(effect: &Effect, margin: Option<f64>) -> f64 {
 ///
 /// A 99th percentile may differ by more while the mean does not, and is no part of it.
 fn any_outside(effect: &Effect, margin: Option<f64>) -> f64 {
-    let of = |figure: &Option<TailFigure>| match (figure, margin) {
-        (Some(figure), Some(margin)) => figure
-            .basis
-            .map_or(1.0, |interval| interval.equivalence_p_value(margin)),
+    let of = |figure: Option<&TailFigure>| match (figure.and_then(|of| of.basis), margin) {
+        (Some(interval), Some(margin)) => interval.equivalence_p_value(margin),
         _ => 1.0,
     };
     let typical = outside(effect, margin);
     match &effect.tail {
-        Some(tail) => typical.max(of(&tail.mean)).max(of(&tail.slow)),
+        Some(tail) => [Statistic::Mean, Statistic::Slow]
+            .map(|statistic| of(tail.get(statistic)))
+            .into_iter()
+            .fold(typical, f64::max),
         None => typical,
     }
 }

@@ -60,10 +60,7 @@ impl Attribution {
         kind: EffectKind,
         meter: Meter,
     ) -> Option<&'a Effect> {
-        let workload = self.main_workload(meter)?;
-        effects
-            .iter()
-            .find(|e| e.kind == kind && e.meter == meter && e.workload == workload)
+        effect_on(effects, kind, meter, self.main_workload(meter)?)
     }
 
     /// Returns the end-to-end check of `meter` on the main workload.
@@ -185,4 +182,16 @@ impl Attribution {
     pub fn uses_control(&self) -> bool {
         self.effects().any(|effect| effect.with_control)
     }
+}
+
+/// Returns the first of `effects` that is of this kind, on a meter and a workload.
+pub fn effect_on<'e>(
+    effects: &'e [Effect],
+    kind: EffectKind,
+    meter: Meter,
+    workload: &str,
+) -> Option<&'e Effect> {
+    effects
+        .iter()
+        .find(|e| e.kind == kind && e.meter == meter && e.workload == workload)
 }

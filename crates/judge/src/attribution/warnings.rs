@@ -15,7 +15,7 @@ use crate::stats::{
     BlockTable, CompleteBlocks, FEWEST_COUNTED, are_equal, between_rounds, blocks_needed, holm,
     median, readings_correlation,
 };
-use perfquilt_model::counted::listed;
+use perfquilt_model::counted::{listed, percent};
 use perfquilt_model::observation::{
     Conditions, ExcludedReadings, ExperimentHeader, FailedWorkload, MachineName, Meter, RowName,
     Withheld,
@@ -45,10 +45,6 @@ fn list(points: &[Point]) -> String {
     format!("{noun} {}", listed(points, 4))
 }
 
-fn percent(share: f64) -> String {
-    format!("{:.1} %", 100.0 * share)
-}
-
 /// A warning, and the effects that have no verdict for what it says.
 pub(super) type Ground = (Warning, Option<Withheld>);
 
@@ -76,8 +72,7 @@ pub(super) fn grounds(
     for (meter, workload, table) in source.each() {
         let row = row(workload, meter);
         let complete = table.largest_window().complete();
-        let still = complete.spread();
-        let still = still.is_some_and(|s| s.sd < 1e-12 && s.blocks > 2);
+        let still = complete.len() > 2 && complete.spread().is_some_and(|sd| sd < 1e-12);
         if still && meter != Meter::Instructions {
             let text = format!(
                 "All blocks of {row} agree to the last digit: check that these are measured values."

@@ -80,11 +80,7 @@ pub struct MeasuredBlock {
 struct EvidenceBlock {
     /// Number of earlier events.
     since: usize,
-    source: Option<String>,
-    number: u32,
-    /// Logs of costs.
-    values: BTreeMap<usize, f64>,
-    layouts: BTreeMap<usize, u64>,
+    block: MeasuredBlock,
 }
 
 /// All blocks of a session.
@@ -102,28 +98,19 @@ impl Evidence {
     /// Adds a block. An imported block that is added again, with more states known, replaces its earlier
     /// version.
     pub(super) fn add(&mut self, block: &MeasuredBlock, since: usize) {
-        let values = block.values.iter();
-        let entry = EvidenceBlock {
-            since,
-            source: block.source.clone(),
-            number: block.number,
-            values: values
-                .filter(|(_, value)| value.is_finite() && **value > 0.0)
-                .map(|(&state, value)| (state, value.ln()))
-                .collect(),
-            layouts: block.layouts.clone(),
-        };
-        if block.source.is_none() {
+        let mut block = block.clone();
+        let values = &mut block.values;
+        values.retain(|_, value| value.is_finite() && *value > 0.0);
+        values.values_mut().for_each(|value| *value = value.ln());
+        let entry = EvidenceBlock { since, block };
+        if entry.block.source.is_none() {
             self.own.push(entry);
             return;
         }
-        self.stored_states.extend(entry.values.keys());
-        let place = (&entry.source, entry.number);
-        match self
-            .stored
-            .iter()
-            .position(|old| (&old.source, old.number) == place)
-        {
+        self.stored_states.extend(entry.block.values.keys());
+        let (source, number) = (&entry.block.source, entry.block.number);
+        let is_same = |old: &MeasuredBlock| old.number == number && old.source == *source;
+        match self.stored.iter().position(|old| is_same(&old.block)) {
             Some(old) => self.stored[old] = entry,
             None => self.stored.push(entry),
         }
@@ -169,14 +156,12 @@ impl Evidence {
     /// server.
     fn value(&self, entry: &EvidenceBlock, state: usize) -> Option<f64> {
         let server = self.server_of(state);
-        let direct = entry
-            .values
-            .get(&state)
-            .or_else(|| entry.values.get(&server));
+        let values = &entry.block.values;
+        let direct = values.get(&state).or_else(|| values.get(&server));
         direct.copied().or_else(|| {
             let others = self.same.iter().filter(|(_, first)| **first == server);
             others
-                .filter_map(|(other, _)| entry.values.get(other).copied())
+                .filter_map(|(other, _)| values.get(other).copied())
                 .next()
         })
     }
@@ -195,7 +180,7 @@ impl Evidence {
         for entry in &self.stored {
             if let Some(row) = self.row(entry, states) {
                 by_source
-                    .entry(entry.source.as_deref())
+                    .entry(entry.block.source.as_deref())
                     .or_default()
                     .push((entry, row));
             }
@@ -203,15 +188,15 @@ impl Evidence {
         for blocks in by_source.into_values() {
             let mut units = Units::default();
             for (entry, _) in &blocks {
-                for (&state, &layout) in &entry.layouts {
+                for (&state, &layout) in &entry.block.layouts {
                     if states.contains(&state) {
-                        units.note(entry.number, Point::Step(state), layout);
+                        units.note(entry.block.number, Point::Step(state), layout);
                     }
                 }
             }
             let of_blocks = blocks
                 .iter()
-                .map(|(entry, row)| (entry.number, row.as_slice()));
+                .map(|(entry, row)| (entry.block.number, row.as_slice()));
             rows.extend(units.means_by_unit(of_blocks).into_values());
         }
     }

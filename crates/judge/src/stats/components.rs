@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::robust::mean_row;
+use super::robust::{deviations, mean_row};
 use super::table::BlockTable;
 use super::units::Units;
 
@@ -35,9 +35,8 @@ impl BlockTable {
     pub fn components(&self, units: &Units) -> Option<Components> {
         let mut by_unit: BTreeMap<u32, Vec<Vec<f64>>> = BTreeMap::new();
         for (block, values) in self.complete().rows() {
-            let own = values.iter().sum::<f64>() / values.len() as f64;
-            let centred = values.iter().map(|value| value - own).collect();
-            by_unit.entry(units.of(block)).or_default().push(centred);
+            let of_unit = by_unit.entry(units.of(block)).or_default();
+            of_unit.push(deviations(values));
         }
         let points = self.points().len();
         let blocks: usize = by_unit.values().map(Vec::len).sum();

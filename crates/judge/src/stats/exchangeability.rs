@@ -4,7 +4,7 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 
-use super::robust::deviations;
+use super::robust::{add_row, deviations};
 
 /// P-values of the hypothesis that copies of one server are exchangeable within units.
 #[derive(Debug, Clone, PartialEq)]
@@ -49,10 +49,7 @@ pub fn exchangeability(
                 statistic(&rows)
             })
             .collect();
-        together
-            .iter_mut()
-            .zip(&found)
-            .for_each(|(sum, value)| *sum += value);
+        add_row(&mut together, &found);
         each.push(at_least(&found, own));
     }
     let share = |count: u32| f64::from(count) / f64::from(permutations + 1);

@@ -8,7 +8,7 @@ use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 
 use super::interval::{Interval, upper_tail};
-use super::robust::median;
+use super::robust::{deviations, median};
 use super::table::BlockTable;
 use super::units::Units;
 use perfquilt_model::point::Point;
@@ -259,13 +259,7 @@ fn median_of(values: &[f64]) -> f64 {
 /// group, so that a patch which is worth more or less here adds nothing; one outlier in their means would add to all blocks.
 fn log_spreads(rows: &[&[f64]], points: usize) -> Vec<f64> {
     let count = rows.len() as f64;
-    let centred: Vec<Vec<f64>> = rows
-        .iter()
-        .map(|row| {
-            let mean = row.iter().sum::<f64>() / points as f64;
-            row.iter().map(|value| value - mean).collect()
-        })
-        .collect();
+    let centred: Vec<Vec<f64>> = rows.iter().map(|row| deviations(row)).collect();
     let medians: Vec<f64> = (0..points)
         .map(|point| median_of(&centred.iter().map(|row| row[point]).collect::<Vec<_>>()))
         .collect();

@@ -59,5 +59,5 @@ pub use slices::{
     block_values, reduce_block,
 };
 pub(crate) use slow::{SlowVariation, run_that_differs};
-pub use table::{BlockTable, CompleteBlocks, Spread, shared_rows};
+pub use table::{BlockTable, CompleteBlocks, shared_rows};
 pub use units::Units;

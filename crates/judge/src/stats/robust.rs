@@ -35,15 +35,20 @@ pub fn trimmed_mean(values: &mut [f64], share: f64) -> Option<f64> {
     Some(middle.iter().sum::<f64>() / middle.len() as f64)
 }
 
+/// Adds a row to sums, column by column.
+pub(super) fn add_row(sums: &mut [f64], row: &[f64]) {
+    for (sum, value) in sums.iter_mut().zip(row) {
+        *sum += value;
+    }
+}
+
 /// Returns the mean of rows of the same length.
 pub(crate) fn mean_row<'a>(rows: impl Iterator<Item = &'a Vec<f64>>) -> Vec<f64> {
     let mut sums: Vec<f64> = Vec::new();
     let mut count = 0.0;
     for row in rows {
         sums.resize(row.len(), 0.0);
-        sums.iter_mut()
-            .zip(row)
-            .for_each(|(sum, value)| *sum += value);
+        add_row(&mut sums, row);
         count += 1.0;
     }
     sums.iter().map(|sum| sum / count).collect()

@@ -82,8 +82,7 @@ pub fn block_values(slices: &[Slices]) -> Vec<(Point, f64)> {
 /// Points without a usable slice are missing from the result.
 pub fn reduce_block(slices: &[Slices]) -> Vec<BlockValue> {
     let (points, effects) = fit(slices);
-    let mut known: Vec<f64> = effects.iter().copied().filter(|e| !e.is_nan()).collect();
-    let level = trimmed_mean(&mut known, TRIM).unwrap_or(0.0);
+    let level = trimmed_mean(&mut known(&effects), TRIM).unwrap_or(0.0);
     let standard_error = batch_error(&points, &effects);
     let mut locations: Vec<f64> = points.iter().map(|point| point.location).collect();
     let usual = median(&mut locations).unwrap_or(0.0);
@@ -122,6 +121,11 @@ fn fit(slices: &[Slices]) -> (Vec<Logs>, Vec<f64>) {
     (points, effects)
 }
 
+/// Returns the values that are numbers.
+fn known(values: &[f64]) -> Vec<f64> {
+    values.iter().copied().filter(|v| !v.is_nan()).collect()
+}
+
 struct Logs {
     point: Point,
     /// `ln(ns/txn)` by round; NaN where the slice is unusable.
@@ -145,7 +149,7 @@ impl Logs {
                 }
             })
             .collect();
-        let mut usable: Vec<f64> = values.iter().copied().filter(|v| !v.is_nan()).collect();
+        let mut usable = known(&values);
         let used = usable.len();
         Logs {
             point: slices.point,
@@ -178,14 +182,12 @@ impl Logs {
             slow += usize::from(ratio > SLOW);
             stalled += usize::from(ratio > STALLED);
         }
-        let known = effects.iter().filter(|effect| !effect.is_nan());
-        let (all, count) = known.fold((0.0, 0.0), |(sum, n), effect| (sum + effect.exp(), n + 1.0));
-        let mut sorted: Vec<f64> = self
-            .values
+        let known_effects = known(effects);
+        let all: f64 = known_effects
             .iter()
-            .copied()
-            .filter(|v| !v.is_nan())
-            .collect();
+            .fold(0.0, |sum, effect| sum + effect.exp());
+        let count = known_effects.len() as f64;
+        let mut sorted = known(&self.values);
         Some(SliceTail {
             mean: time / rounds * (all / count) * usual.exp(),
             slow: slow as f64 / self.used as f64,

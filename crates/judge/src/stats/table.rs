@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use perfquilt_model::point::Point;
 
 use super::column::{Column, seek};
-use super::robust::{deviations, median};
+use super::robust::{add_row, deviations, median};
 
 /// The logarithms of one workload's and meter's values, by block and point.
 ///
@@ -31,15 +31,6 @@ pub struct BlockTable {
     transactions: u64,
 }
 
-/// The residual standard deviation after subtracting block and point effects.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Spread {
-    /// Standard deviation around block + point, as a fraction of the value.
-    pub sd: f64,
-    /// Number of complete blocks behind the estimate.
-    pub blocks: usize,
-}
-
 /// The blocks of a table that have all of its points.
 #[derive(Debug, Clone, Default)]
 pub struct CompleteBlocks {
@@ -61,11 +52,8 @@ impl CompleteBlocks {
     }
 
     /// Returns the standard deviation around block + point; `None` with fewer than two blocks or points.
-    pub fn spread(&self) -> Option<Spread> {
-        Some(Spread {
-            sd: two_way_sd(&self.values, self.points)?,
-            blocks: self.len(),
-        })
+    pub fn spread(&self) -> Option<f64> {
+        two_way_sd(&self.values, self.points)
     }
 
     /// Returns the residual variance of a value, and the largest distance between two values of one point
@@ -74,7 +62,7 @@ impl CompleteBlocks {
         if self.points < 3 {
             return None;
         }
-        let sd = two_way_sd(&self.values, self.points)?;
+        let sd = self.spread()?;
         let mut ends = vec![(f64::INFINITY, f64::NEG_INFINITY); self.points];
         for (_, row) in self.rows() {
             let own = median(&mut row.to_vec())?;
@@ -409,7 +397,7 @@ impl BlockTable {
 
     /// Returns the standard deviation around block + point over complete blocks; `None` with fewer than two
     /// such blocks or points.
-    pub fn spread(&self) -> Option<Spread> {
+    pub fn spread(&self) -> Option<f64> {
         self.complete().spread()
     }
 }
@@ -451,10 +439,7 @@ pub(super) fn two_way_sd(values: &[f64], columns: usize) -> Option<f64> {
     }
     let mut means = vec![0.0; p];
     for row in values.chunks_exact(p) {
-        means
-            .iter_mut()
-            .zip(row)
-            .for_each(|(sum, value)| *sum += value);
+        add_row(&mut means, row);
     }
     means.iter_mut().for_each(|sum| *sum /= n as f64);
     let all = means.iter().sum::<f64>() / p as f64;
@@ -505,9 +490,7 @@ pub fn shared_rows(tables: &[&BlockTable]) -> Option<BTreeMap<u32, Vec<f64>>> {
             let (sums, count) = shared
                 .entry(block)
                 .or_insert_with(|| (vec![0.0; row.len()], 0));
-            sums.iter_mut()
-                .zip(row)
-                .for_each(|(sum, value)| *sum += value);
+            add_row(sums, row);
             *count += 1;
         }
     }

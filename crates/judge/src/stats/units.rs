@@ -7,7 +7,7 @@ use statrs::distribution::{ContinuousCDF, FisherSnedecor};
 
 use super::column::seek;
 use super::interval::Interval;
-use super::robust::deviations;
+use super::robust::{add_row, deviations};
 use super::sequential::StoppingRule;
 use super::table::CompleteBlocks;
 use perfquilt_model::point::Point;
@@ -236,9 +236,7 @@ impl Units {
             let (sums, blocks) = by_unit
                 .entry(self.of(block))
                 .or_insert_with(|| (vec![0.0; row.len()], 0.0));
-            sums.iter_mut()
-                .zip(row)
-                .for_each(|(sum, value)| *sum += value);
+            add_row(sums, row);
             *blocks += 1.0;
         }
         let mean = |(unit, (sums, blocks)): (u32, (Vec<f64>, f64))| {

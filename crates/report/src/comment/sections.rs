@@ -14,7 +14,7 @@ use crate::number;
 use crate::report::{self, Content, EffectRows, Form};
 use crate::text::{capital, short_commit};
 use crate::view::{EffectRow, Label, SeparateEffects, View};
-use perfquilt_judge::attribution::{Attribution, SUITE};
+use perfquilt_judge::attribution::{Attribution, EffectKind, SUITE, effect_on};
 use perfquilt_model::error::Kind;
 use perfquilt_model::failure::Failure;
 
@@ -207,8 +207,7 @@ fn earlier_total(before: &Attribution, view: &View<'_>) -> Option<String> {
     if workload == SUITE && before.workloads != now.workloads {
         return None;
     }
-    let mut totals = before.total.iter();
-    let total = totals.find(|total| total.meter == meter && total.workload == workload)?;
+    let total = effect_on(&before.total, EffectKind::Total, meter, workload)?;
     let places = number::decimals(meter, [total].into_iter());
     Some(format!(
         "Before, on {}, it was {}.",
@@ -315,7 +314,7 @@ fn most_important<'r, 'a>(rows: &[&'r EffectRow<'a>], keep: usize) -> Vec<&'r Ef
 fn failures(failures: &[Failure]) -> Vec<Node> {
     let mut nodes = Vec::new();
     for failure in failures.iter().take(MAX_FAILURES) {
-        if failure.kind == Kind::Interrupted {
+        if failure.is_interruption() {
             nodes.push(paragraph(INTERRUPTED));
             continue;
         }

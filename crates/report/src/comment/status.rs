@@ -7,17 +7,17 @@ use perfquilt_judge::attribution::{Effect, EffectKind, PatchEffects, Verdict};
 use perfquilt_judge::bisect::Conclusion;
 use perfquilt_model::comment::MeasurementStatus;
 use perfquilt_model::error;
+use perfquilt_model::failure::Failure;
 use perfquilt_model::point::Point;
 
 /// Returns the status of `notice`.
 pub(super) fn status(notice: &Notice<'_>, view: Option<&View<'_>>) -> MeasurementStatus {
-    let stopped = |kind| matches!(kind, error::Kind::Interrupted);
-    if notice.failures.iter().any(|failure| !stopped(failure.kind)) {
+    let are_faults = |failures: &[Failure]| !failures.iter().all(Failure::is_interruption);
+    if are_faults(notice.failures) {
         return MeasurementStatus::Failed;
     }
     let (Some(view), Some(attribution)) = (view, notice.attribution) else {
-        let mut failures = notice.bisection_failures.iter();
-        return if failures.any(|failure| !stopped(failure.kind)) {
+        return if are_faults(notice.bisection_failures) {
             MeasurementStatus::Failed
         } else {
             MeasurementStatus::Unfinished
@@ -35,8 +35,7 @@ pub(super) fn status(notice: &Notice<'_>, view: Option<&View<'_>>) -> Measuremen
     {
         return MeasurementStatus::Regression;
     }
-    let stopped = notice.failures.iter().any(|failure| stopped(failure.kind));
-    if stopped
+    if notice.failures.iter().any(Failure::is_interruption)
         || !attribution.is_complete()
         || attribution
             .progress
@@ -99,10 +98,7 @@ fn patches<'v, 'a>(view: &'v View<'a>) -> impl Iterator<Item = &'v EffectRow<'a>
 
 /// Returns the verdict in one line of plain text, without untrusted text.
 pub(super) fn title(notice: &Notice<'_>, view: Option<&View<'_>>) -> String {
-    let interrupted = notice
-        .failures
-        .iter()
-        .any(|failure| failure.kind == error::Kind::Interrupted);
+    let interrupted = notice.failures.iter().any(Failure::is_interruption);
     let Some(view) = view else {
         return title_without_figures(notice).to_owned();
     };

@@ -7,6 +7,7 @@ use crate::number;
 use crate::report::warnings;
 use crate::workload_name;
 use perfquilt_judge::attribution::{Attribution, Effect, EffectKind, TransactionCost};
+use perfquilt_model::counted::percent;
 use perfquilt_model::observation::{CLIENT_OPERATION, Meter};
 use perfquilt_model::point::Point;
 
@@ -120,7 +121,7 @@ fn value(meter: Meter, cost: f64) -> f64 {
 fn figure(meter: Meter, cost: f64) -> String {
     let value = value(meter, cost);
     match meter {
-        Meter::FrontendBound => format!("{:.1} %", 100.0 * value),
+        Meter::FrontendBound => percent(value),
         _ => grouped(value),
     }
 }

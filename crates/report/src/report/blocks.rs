@@ -7,7 +7,7 @@ use crate::document::chart::{ChartContent, Series};
 use crate::document::{Chart, Drawing, Ink, Node, drawn, keys, name, table};
 use crate::number;
 use crate::view::View;
-use perfquilt_judge::attribution::{Attribution, Effect, EffectKind};
+use perfquilt_judge::attribution::{Attribution, Effect, EffectKind, effect_on};
 use perfquilt_judge::stats::speed;
 use perfquilt_model::observation::{ExperimentHeader, Meter, Observation};
 use perfquilt_model::point::Point;
@@ -115,10 +115,7 @@ fn blocks_by_workload<'a>(
     observations: &[Observation],
     meter: Meter,
 ) -> Vec<WorkloadBlocks<'a>> {
-    let total = |workload: &str| {
-        let mut totals = attribution.total.iter();
-        totals.find(|e| e.kind == EffectKind::Total && e.workload == workload && e.meter == meter)
-    };
+    let total = |workload| effect_on(&attribution.total, EffectKind::Total, meter, workload);
     let blocks = |workload: &'a String| {
         let ends = |e: &Effect| (header.server_of(e.point), header.server_of(e.against));
         let blocks = WorkloadBlocks {

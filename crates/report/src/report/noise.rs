@@ -10,6 +10,7 @@ use crate::number;
 use crate::text::{capital, clean};
 use perfquilt_judge::attribution::{Attribution, MachineNoise, NoiseSpread};
 use perfquilt_judge::stats::GroupFigures;
+use perfquilt_model::counted::percent;
 use perfquilt_model::observation::{Conditions, Meter};
 
 /// Returns the section on noise; nothing if no noise is known.
@@ -213,7 +214,7 @@ fn describe_machines(machines: &[MachineNoise]) -> Option<String> {
 /// Describes the conditions on the machine in a sentence; of several workloads, the worst values.
 fn describe_conditions(conditions: &[Conditions]) -> Option<String> {
     let most = |of: fn(&Conditions) -> f64| conditions.iter().map(of).fold(0.0, f64::max);
-    let share = |of: fn(&Conditions) -> f64| format!("{:.1} %", 100.0 * most(of));
+    let share = |of: fn(&Conditions) -> f64| percent(most(of));
     let pages: u64 = conditions.iter().map(|of| of.major_faults).sum();
     let at_most = match conditions.len() {
         0 => return None,

@@ -74,8 +74,8 @@ fn marks((name, effect, tail): &(String, &Effect, &TailFigures)) -> ChartRow {
     };
     let figures = [
         Some(effect.shown()),
-        tail.mean.as_ref().map(of),
-        tail.p99.as_ref().map(of),
+        tail.get(Statistic::Mean).map(of),
+        tail.get(Statistic::P99).map(of),
     ];
     changes_row(name.clone(), &figures, &INKS.map(|(ink, _)| ink))
 }

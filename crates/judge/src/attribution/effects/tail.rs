@@ -57,15 +57,13 @@ impl TailContrast<'_> {
         if self.of.kind == EffectKind::Interaction || self.source().tails.is_empty() {
             return None;
         }
+        let all = Statistic::ALL.iter();
+        let figures = all.filter_map(|&of| Some((of, self.figure(of)?))).collect();
         let tail = TailFigures {
             typical: Verdict::Unclear,
-            mean: self.figure(Statistic::Mean),
-            slow: self.figure(Statistic::Slow),
-            p99: self.figure(Statistic::P99),
-            stalled: self.figure(Statistic::Stalled),
+            figures,
         };
-        tail.figures().next()?;
-        Some(Box::new(tail))
+        (!tail.figures.is_empty()).then(|| Box::new(tail))
     }
 
     fn figure(&self, statistic: Statistic) -> Option<TailFigure> {

@@ -54,7 +54,7 @@ fn experiment(order: [usize; 4]) -> Attribution {
 
 fn stalls(found: &Attribution, patch: usize) -> &TailFigure {
     let tail = in_order(found, patch).tail.as_ref().unwrap();
-    tail.stalled.as_ref().unwrap()
+    tail.get(Statistic::Stalled).unwrap()
 }
 
 #[test]

@@ -219,7 +219,7 @@ fn mean_and_tail_are_against_both() {
         let figure = tail.get(statistic).unwrap();
         assert!((figure.estimate - total.estimate).abs() < 1e-12 && figure.with_control);
     }
-    let slow = tail.slow.as_ref().unwrap();
+    let slow = tail.get(Statistic::Slow).unwrap();
     assert!((slow.estimate - 0.02).abs() < 1e-12);
     assert!((slow.before - slow.after - slow.estimate).abs() < 1e-12);
     // Without the control's tails, the typical time alone is against both.
