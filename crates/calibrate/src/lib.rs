@@ -93,11 +93,6 @@ const FALSE_CLAIMS: f64 = 0.05;
 const UNLIKELY: f64 = 0.01;
 
 impl Calibration {
-    /// Returns the number of verdicts on time that claim an effect.
-    pub fn claims(&self) -> u32 {
-        self.sum(|repeat| repeat.faster + repeat.slower)
-    }
-
     /// Returns the number of experiments that claim an effect, on time or on instructions, whichever are more.
     pub fn false_experiments(&self) -> u32 {
         let timed = self.sum(|repeat| u32::from(repeat.faster + repeat.slower > 0));
@@ -112,38 +107,8 @@ impl Calibration {
             .is_ok_and(|chance| chance.cdf(silent(self.false_experiments())) < UNLIKELY)
     }
 
-    /// Returns the number of verdicts on time.
-    pub fn judged(&self) -> u32 {
-        self.claims() + self.sum(|repeat| repeat.no_effect + repeat.unclear)
-    }
-
-    /// Returns the number of verdicts on instructions that claim an effect.
-    pub fn counted_claims(&self) -> u32 {
-        self.sum(|repeat| repeat.counted_claims)
-    }
-
-    /// Returns the number of verdicts on instructions.
-    pub fn counted_judged(&self) -> u32 {
-        self.sum(|repeat| repeat.counted)
-    }
-
-    /// Returns the number of intervals that contain 0.
-    pub fn held(&self) -> u32 {
-        self.sum(|repeat| repeat.held)
-    }
-
-    /// Returns the number of intervals.
-    pub fn intervals(&self) -> u32 {
-        self.sum(|repeat| repeat.intervals)
-    }
-
-    /// Returns the mean number of blocks of an experiment; 0 without experiments.
-    pub fn blocks_on_average(&self) -> f64 {
-        f64::from(self.sum(|repeat| repeat.blocks)) / self.repeats.len().max(1) as f64
-    }
-
     /// Returns the median half-width of the intervals, as a fraction of speed; 0 without any.
-    pub fn half_width(&self) -> f64 {
+    fn half_width(&self) -> f64 {
         let widths = self.repeats.iter().flat_map(|repeat| &repeat.half_widths);
         stats::median(&mut widths.copied().collect::<Vec<_>>()).unwrap_or(0.0)
     }
@@ -356,23 +321,30 @@ impl Calibration {
             self.machine,
             self.release,
             self.copies,
-            self.blocks_on_average(),
+            f64::from(self.sum(|repeat| repeat.blocks)) / self.repeats.len().max(1) as f64,
             self.harness,
         );
+        let claims = self.sum(|repeat| repeat.faster + repeat.slower);
+        let others = self.sum(|repeat| repeat.no_effect + repeat.unclear);
+        let held = self.sum(|repeat| repeat.held);
+        let intervals = self.sum(|repeat| repeat.intervals);
         let _ = writeln!(
             page,
             "- verdicts other than `no effect` and `unclear`: **{}** of {} on time{}\n\
              - 95 % intervals of time that include 0: {} of {} ({})\n\
              - median half-width of these intervals: ±{}",
-            self.claims(),
-            self.judged(),
-            match self.counted_judged() {
+            claims,
+            claims + others,
+            match self.sum(|repeat| repeat.counted) {
                 0 => String::new(),
-                n => format!(", **{}** of {n} on instructions", self.counted_claims()),
+                n => {
+                    let claims = self.sum(|repeat| repeat.counted_claims);
+                    format!(", **{claims}** of {n} on instructions")
+                }
             },
-            self.held(),
-            self.intervals(),
-            percent(self.held() as f64 / self.intervals().max(1) as f64),
+            held,
+            intervals,
+            percent(f64::from(held) / f64::from(intervals.max(1))),
             format_args!("{:.2} %", 100.0 * self.half_width()),
         );
         let _ = writeln!(

@@ -41,14 +41,7 @@ pub struct Report {
 impl Report {
     /// Returns the number of patches by status, in the order of [`Status::ALL`], without zeros.
     pub fn counts(&self) -> Vec<(Status, usize)> {
-        Status::ALL
-            .iter()
-            .map(|&status| {
-                let count = self.patches.iter().filter(|p| p.status == status).count();
-                (status, count)
-            })
-            .filter(|(_, count)| *count > 0)
-            .collect()
+        Status::counts(self.patches.iter())
     }
 
     /// Returns the number of patches that could not be tried.
@@ -93,6 +86,15 @@ pub enum Status {
 impl Status {
     /// Every status, from the best to the worst.
     pub const ALL: &[Status] = Status::VARIANTS;
+
+    /// Returns how many of the patches have each status, without those that none has.
+    pub fn counts<'p>(
+        patches: impl Iterator<Item = &'p PatchReport> + Clone,
+    ) -> Vec<(Status, usize)> {
+        let of = |status| patches.clone().filter(|p| p.status == status).count();
+        let counts = Status::ALL.iter().map(|&status| (status, of(status)));
+        counts.filter(|(_, count)| *count > 0).collect()
+    }
 
     /// Whether the patch needs a manual decision before the series can be used.
     pub fn needs_decision(self) -> bool {

@@ -34,12 +34,13 @@ fn verdict(report: &Report) -> String {
 fn tally(report: &Report) -> String {
     let count = report.patches.len();
     let patches = counted(count, "patch", "patches");
-    let parts: Vec<String> = report
-        .counts()
-        .iter()
-        .map(|(status, count)| format!("{count} {status}"))
-        .collect();
-    format!("{patches}: {}", parts.join(", "))
+    format!("{patches}: {}", listed(&report.counts()))
+}
+
+fn listed(counts: &[(Status, usize)]) -> String {
+    let parts = counts.iter();
+    let parts = parts.map(|(status, count)| format!("{count} {status}"));
+    parts.collect::<Vec<_>>().join(", ")
 }
 
 /// A group of patches that ask the same of their maintainer.
@@ -54,21 +55,10 @@ fn summary(report: &Report) -> Vec<Group> {
     let mut groups = Vec::new();
     let is_certain =
         |it: &&PatchReport| it.status.applies() && it.review.is_none() && !is_broken(it);
-    let certain = report.patches.iter().filter(is_certain);
-    let parts: Vec<String> = Status::ALL
-        .iter()
-        .map(|&status| {
-            (
-                certain.clone().filter(|it| it.status == status).count(),
-                status,
-            )
-        })
-        .filter(|(count, _)| *count > 0)
-        .map(|(count, status)| format!("{count} {status}"))
-        .collect();
-    if !parts.is_empty() {
+    let certain = Status::counts(report.patches.iter().filter(is_certain));
+    if !certain.is_empty() {
         groups.push(Group {
-            title: format!("Applies: {}", parts.join(", ")),
+            title: format!("Applies: {}", listed(&certain)),
             patches: Vec::new(),
         });
     }

@@ -81,7 +81,7 @@ impl Performance {
     /// Returns the cells of a row of a table: right, named, exact, benchmark and builds.
     fn cells(&self) -> [String; 5] {
         [
-            self.right_share(),
+            self.right.map_or("–".to_owned(), percent),
             percent(self.named),
             percent(self.exact),
             minutes(self.seconds),
@@ -91,18 +91,9 @@ impl Performance {
 
     /// Returns a line for a terminal.
     fn line(&self) -> String {
-        format!(
-            "right {:>7} of {:>7}  exact {:>7}  {:>9}  {:>5.1} builds",
-            self.right_share(),
-            percent(self.named),
-            percent(self.exact),
-            minutes(self.seconds),
-            self.builds,
-        )
-    }
-
-    fn right_share(&self) -> String {
-        self.right.map_or("–".to_owned(), percent)
+        let [right, named, exact, time, _] = self.cells();
+        let builds = self.builds;
+        format!("right {right:>7} of {named:>7}  exact {exact:>7}  {time:>9}  {builds:>5.1} builds")
     }
 }
 

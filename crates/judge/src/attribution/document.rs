@@ -7,7 +7,7 @@ use strum::Display;
 
 use crate::stats::{
     FORESEEABLE, GroupFigures, Interval, POWER, POWER_BEFORE_SHAPES, PointDependence, SpeedChange,
-    StoppingRule, blocks_joined, speed,
+    StoppingRule, Symptom, blocks_joined, speed,
 };
 
 use perfquilt_model::comparable::Comparable;
@@ -269,10 +269,11 @@ pub struct AppliedDecision {
 }
 
 /// The points that an effect compares.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum EffectKind {
     /// The point with the patch against the point before it; a server that is no part of a series against the base.
+    #[default]
     InOrder,
     /// The release with all patches up to this one against the release.
     Cumulative,
@@ -290,7 +291,7 @@ pub enum EffectKind {
 }
 
 /// The verdict on an effect.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Display)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Display, Default)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "lowercase")]
 pub enum Verdict {
@@ -309,6 +310,7 @@ pub enum Verdict {
     #[strum(to_string = "no typical effect")]
     NoTypicalEffect,
     /// None of these.
+    #[default]
     Unclear,
 }
 
@@ -321,7 +323,7 @@ impl Verdict {
 
 /// The difference between two points on one workload and meter, as a fraction of speed on every
 /// meter (0.01 is 1 % faster: 1 % more transactions for the same cost).
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(remote = "Self")]
 pub struct Effect {
     /// Which points are compared.
@@ -862,19 +864,9 @@ pub struct ExcludedMachine {
     /// Number of its blocks.
     pub blocks: usize,
     /// The fault.
-    pub reason: ExclusionReason,
+    pub reason: Symptom,
     /// P-value under the hypothesis that it is as the others, adjusted for the number of machines and tests.
     pub p_value: f64,
-}
-
-/// Why a machine is left out.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ExclusionReason {
-    /// The control differs from the release by this, as a fraction of speed.
-    Control(f64),
-    /// Values vary by this factor of those of the other machines.
-    Spread(f64),
 }
 
 /// The values that one machine measured.

@@ -470,7 +470,6 @@ impl Effects<'_> {
             meter,
             point: of.points.0,
             against: of.points.1,
-            estimate: 0.0,
             low: Some(0.0),
             high: Some(0.0),
             level: stopping_rule.level(),
@@ -479,23 +478,9 @@ impl Effects<'_> {
             verdict: Verdict::NoEffect,
             minimum_detectable: Some(0.0),
             equivalent: true,
-            p_value: None,
-            p_adjusted: None,
-            error_share: None,
-            blocks: 0,
-            units: 0,
             identical: true,
             executed: true,
-            unpaired: false,
-            with_control: false,
-            tail: None,
-            cells: None,
-            withheld: None,
-            provenance: None,
-            basis: None,
-            of_blocks: None,
-            ended_half_width: None,
-            run: None,
+            ..Effect::default()
         }
     }
 

@@ -1,7 +1,6 @@
 //! Forecasts of interval widths: simulated experiments, whose values scatter as those of an earlier one did, are judged by the
 //! rules that will judge the real one.
 
-use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use rand::rngs::StdRng;
@@ -494,7 +493,7 @@ fn typical_half_width(document: &Attribution) -> f64 {
 
 fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
     let mut values: Vec<f64> = values.collect();
-    values.sort_by(|a, b| a.partial_cmp(b).unwrap_or(Ordering::Equal));
+    values.sort_by(f64::total_cmp);
     values
 }
 

@@ -74,25 +74,13 @@ impl Machines {
 
     /// Returns the machines but those with the numbers `excluded`.
     pub(super) fn without(&self, excluded: &BTreeSet<u32>) -> Self {
-        let of = |of: &BlockMachines| BlockMachines {
-            by_block: of
-                .by_block
-                .iter()
-                .filter(|(_, machine)| !excluded.contains(machine))
-                .map(|(&block, &machine)| (block, machine))
-                .collect(),
-            units: OnceLock::new(),
-        };
-        Machines {
-            numbers: self
-                .numbers
-                .iter()
-                .filter(|(_, number)| !excluded.contains(number))
-                .map(|(name, &number)| (name.clone(), number))
-                .collect(),
-            blocks: of(&self.blocks),
-            direct: of(&self.direct),
+        let mut left = self.clone();
+        left.numbers.retain(|_, number| !excluded.contains(number));
+        for of in [&mut left.blocks, &mut left.direct] {
+            of.by_block.retain(|_, machine| !excluded.contains(machine));
+            of.units.take();
         }
+        left
     }
 
     /// Returns the machine of each block over all points if several measured some, but too few to be units: they weigh

@@ -45,10 +45,9 @@ pub use comparison::{
 pub use correlation::earlier_correlation;
 pub use document::{
     AppliedDecision, Attribution, Cells, ComparedWith, ControlEffect, Dependence, Effect,
-    EffectKind, EndToEnd, ExcludedMachine, ExclusionReason, HeavyTail, LaneFigures, LaneNoise,
-    MachineFigures, MachineNoise, Noise, NoiseSpread, OpenEffect, Operation, PatchEffects,
-    Progress, Provenance, SUITE, ShownChange, Stopping, TailFigure, TailFigures, TransactionCost,
-    Verdict,
+    EffectKind, EndToEnd, ExcludedMachine, HeavyTail, LaneFigures, LaneNoise, MachineFigures,
+    MachineNoise, Noise, NoiseSpread, OpenEffect, Operation, PatchEffects, Progress, Provenance,
+    SUITE, ShownChange, Stopping, TailFigure, TailFigures, TransactionCost, Verdict,
 };
 pub use extent::{MOST_EFFECTS, MOST_WORKLOADS};
 pub use forecast::{Design, ExpectedWidth, MeasuredScatter, Scatter};

@@ -71,7 +71,12 @@ pub(super) fn adjust(
     for effect in operations.iter_mut().flat_map(|of| &mut of.effects) {
         if effect.p_value.is_some() {
             let family = over_operations.entry((effect.kind, effect.meter));
-            family.or_default().push(FamilyRow::unknown(effect));
+            family.or_default().push(FamilyRow {
+                patch: 0,
+                changed: None,
+                cells_outside: 0.0,
+                effect,
+            });
         }
     }
     for ((_, meter), family) in over_operations {
@@ -234,18 +239,6 @@ fn join_cells(effects: &mut [Effect]) {
             faster,
             slower,
         });
-    }
-}
-
-impl<'a> FamilyRow<'a> {
-    /// Returns a row of which no counts are known.
-    fn unknown(effect: &'a mut Effect) -> Self {
-        FamilyRow {
-            patch: 0,
-            changed: None,
-            cells_outside: 0.0,
-            effect,
-        }
     }
 }
 

@@ -203,43 +203,21 @@ impl ObservationSource {
 
     /// Returns this source without the timed blocks that the machines with these numbers measured.
     pub(super) fn without_machines(&self, excluded: &BTreeSet<u32>) -> Self {
-        let filtered = |tables: &TablesByMeter, of: &BTreeMap<u32, u32>| -> TablesByMeter {
-            let keeps = |block: u32| {
-                of.get(&block)
-                    .is_none_or(|machine| !excluded.contains(machine))
-            };
-            tables
-                .iter()
-                .map(|(&meter, by_workload)| {
-                    let each = by_workload.iter().map(|(workload, table)| {
-                        let table = if meter.is_timed() {
-                            table.filtered(&keeps)
-                        } else {
-                            table.clone()
-                        };
-                        (workload.clone(), table)
-                    });
-                    (meter, each.collect())
-                })
-                .collect()
-        };
-        let blocks = self.machines.by_block();
-        ObservationSource {
-            blocks: filtered(&self.blocks, blocks),
-            direct: filtered(&self.direct, self.machines.by_direct_block()),
-            tails: self
-                .tails
-                .iter()
-                .map(|(&statistic, tables)| (statistic, filtered(tables, blocks)))
-                .collect(),
-            machines: self.machines.without(excluded),
-            counting_machines: self.counting_machines.clone(),
-            units: self.units.clone(),
-            direct_units: self.direct_units.clone(),
-            lanes: self.lanes.clone(),
-            times: self.times.clone(),
-            without_effect: OnceLock::new(),
+        let mut left = self.clone();
+        left.without_effect.take();
+        left.machines = self.machines.without(excluded);
+        let direct = (&mut left.direct, self.machines.by_direct_block());
+        let blocks = left.tails.values_mut().chain([&mut left.blocks]);
+        let blocks = blocks.map(|tables| (tables, self.machines.by_block()));
+        for (tables, machines) in blocks.chain([direct]) {
+            let is_left_out = |machine: &u32| excluded.contains(machine);
+            let keeps = |block: u32| !machines.get(&block).is_some_and(is_left_out);
+            let timed = tables.iter_mut().filter(|(meter, _)| meter.is_timed());
+            for table in timed.flat_map(|(_, tables)| tables.values_mut()) {
+                *table = table.filtered(&keeps);
+            }
         }
+        left
     }
 
     pub(super) fn is_empty(&self) -> bool {

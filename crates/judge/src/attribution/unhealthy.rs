@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::document::{ExcludedMachine, ExclusionReason};
+use super::document::ExcludedMachine;
 use super::tables::{NamesByMeter, ObservationSource};
-use crate::stats::{HealthTest, Symptom, holm, speed};
+use crate::stats::{HealthTest, Symptom, holm};
 use perfquilt_model::observation::Meter;
 
 /// The probability that a healthy machine is excluded, over all machines, workloads and meters.
@@ -59,7 +59,7 @@ pub(super) fn unhealthy(
     let mut excluded: Vec<ExcludedMachine> = Vec::new();
     for ((meter, workload, test), p_value) in tests.iter().zip(holm(&p_values)) {
         let is_large = match test.symptom {
-            Symptom::Control(difference) => speed(difference).abs() >= LARGEST_CONTROL,
+            Symptom::Control(difference) => difference.abs() >= LARGEST_CONTROL,
             Symptom::Spread(factor) => factor >= LARGEST_SPREAD,
         };
         // One reason a machine is enough.
@@ -78,10 +78,7 @@ pub(super) fn unhealthy(
                 .values()
                 .filter(|number| **number == test.group)
                 .count(),
-            reason: match test.symptom {
-                Symptom::Control(difference) => ExclusionReason::Control(speed(difference)),
-                Symptom::Spread(factor) => ExclusionReason::Spread(factor),
-            },
+            reason: test.symptom,
             p_value,
         });
     }

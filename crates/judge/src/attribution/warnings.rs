@@ -6,14 +6,13 @@ use statrs::distribution::{Binomial, DiscreteCDF};
 
 use super::correlation::is_single_round;
 use super::document::{
-    Attribution, DRIFT, Dependence, Effect, EffectKind, ExcludedMachine, ExclusionReason,
-    PatchEffects, SUITE,
+    Attribution, DRIFT, Dependence, Effect, EffectKind, ExcludedMachine, PatchEffects, SUITE,
 };
 use super::tables::ObservationSource;
 use super::unexecuted::Unexecuted;
 use crate::stats::{
-    BlockTable, CompleteBlocks, FEWEST_COUNTED, are_equal, between_rounds, blocks_needed, holm,
-    median, readings_correlation,
+    BlockTable, CompleteBlocks, FEWEST_COUNTED, Symptom, are_equal, between_rounds, blocks_needed,
+    holm, median, readings_correlation,
 };
 use perfquilt_model::counted::{listed, percent};
 use perfquilt_model::observation::{
@@ -626,11 +625,11 @@ fn excluded(attribution: &Attribution) -> Vec<Warning> {
     });
     let warning = |machine: &ExcludedMachine| {
         let why = match machine.reason {
-            ExclusionReason::Control(difference) => format!(
+            Symptom::Control(difference) => format!(
                 "its control, the same binary measured twice, differs from itself by {}",
                 percent(difference)
             ),
-            ExclusionReason::Spread(factor) => {
+            Symptom::Spread(factor) => {
                 format!("its values vary {factor:.1} times as much as those of the others")
             }
         };

@@ -6,15 +6,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
+use serde::Serialize;
 
-use super::interval::{Interval, upper_tail};
+use super::interval::{Interval, speed, upper_tail};
 use super::robust::{deviations, median};
 use super::table::BlockTable;
 use super::units::Units;
 use perfquilt_model::point::Point;
 
 /// A fault of a group.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Symptom {
     /// The control costs less than the release by this, on the log scale, in the mean over blocks.
     Control(f64),
@@ -103,7 +105,7 @@ impl BlockTable {
                 .iter()
                 .filter(|test| test.p_value < AGREEMENT / 10.0);
             let noisy = noisy.map(|test| test.group).collect();
-            let symptom = Symptom::Control;
+            let symptom = |log: f64| Symptom::Control(speed(log));
             tests.extend(unlike(
                 &differences,
                 Some(0.0),

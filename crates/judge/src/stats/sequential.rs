@@ -22,9 +22,10 @@ pub const EARLY_LEVEL: f64 = 0.99;
 const MIXTURE: f64 = 1.0;
 
 /// The rule that determined the number of blocks, and so which interval is valid.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Default)]
 pub enum StoppingRule {
     /// The number was fixed before the first block.
+    #[default]
     #[serde(rename = "fixed")]
     FixedSample,
     /// The experiment ended when its intervals were narrow enough (or its blocks used up); the rule did not

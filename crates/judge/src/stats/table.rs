@@ -634,6 +634,6 @@ mod tests {
         let mean = logs.iter().sum::<f64>() / 3.0;
         let variance = logs.iter().map(|l| (l - mean).powi(2)).sum::<f64>() / 2.0;
         let spread = table(&slices).spread().unwrap();
-        assert!((spread.sd - (variance / 2.0).sqrt()).abs() < 1e-12);
+        assert!((spread - (variance / 2.0).sqrt()).abs() < 1e-12);
     }
 }

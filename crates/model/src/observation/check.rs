@@ -17,40 +17,32 @@ impl ExperimentHeader {
         if self.schema != SCHEMA {
             return Err(version(self.schema));
         }
-        if !self.titles.is_empty() && self.titles.len() != self.series.len() {
+        let (patches, titles) = (self.series.len(), self.titles.len());
+        if titles > 0 && titles != patches {
+            return Err(format!("{titles} titles for {patches} patches"));
+        }
+        if patches > MOST_PATCHES {
             return Err(format!(
-                "{} titles for {} patches",
-                self.titles.len(),
-                self.series.len()
+                "a series of {patches} patches; at most {MOST_PATCHES} are supported"
             ));
         }
-        if self.series.len() > MOST_PATCHES {
-            return Err(format!(
-                "a series of {} patches; at most {MOST_PATCHES} are supported",
-                self.series.len()
-            ));
-        }
-        for (&point, &same) in &self.identical {
-            self.check_point(point)?;
-            self.check_point(same)?;
-        }
-        self.line_numbers
-            .iter()
+        let identical = self.identical.iter();
+        let points = identical.flat_map(|(point, same)| [point, same]);
+        points
+            .chain(&self.line_numbers)
             .chain(self.unread.keys())
             .try_for_each(|&point| self.check_point(point))?;
-        if self.reused.len() > MAX_REUSED {
+        let reused = self.reused.len();
+        if reused > MAX_REUSED {
             return Err(format!(
-                "it reuses observations from {} experiments; at most {MAX_REUSED} are supported",
-                self.reused.len()
+                "it reuses observations from {reused} experiments; at most {MAX_REUSED} are supported"
             ));
         }
         for (place, origin) in self.reused.iter().enumerate() {
             let same = |other: &ReusedFrom| other.experiment == origin.experiment;
-            if origin.experiment == self.experiment || self.reused[..place].iter().any(same) {
-                return Err(format!(
-                    "experiment `{}` is listed twice",
-                    origin.experiment
-                ));
+            let name = &origin.experiment;
+            if *name == self.experiment || self.reused[..place].iter().any(same) {
+                return Err(format!("experiment `{name}` is listed twice"));
             }
             origin
                 .points
@@ -91,34 +83,24 @@ impl ExperimentHeader {
                 "`workload` is `{workload}`: names are needed before and behind the slash"
             ));
         }
-        if unit != observation.meter.unit() {
+        let (meter, value) = (observation.meter, Some(observation.value));
+        let wanted = meter.unit();
+        if unit != wanted {
             return Err(format!(
-                "`unit` is `{unit}`, meter {} is read in `{}`",
-                observation.meter,
-                observation.meter.unit()
+                "`unit` is `{unit}`, meter {meter} is read in `{wanted}`"
             ));
         }
-        if !(observation.value.is_finite() && observation.value > 0.0) {
-            return Err(format!(
-                "`value` is {}: a cost must be a finite number above 0",
-                observation.value
-            ));
-        }
-        if observation.meter == Meter::FrontendBound && observation.value > 1.0 {
-            return Err(format!(
-                "`value` is {}: a share lies between 0 and 1",
-                observation.value
-            ));
-        }
-        for (name, cost) in [("mean", observation.mean), ("p99", observation.p99)] {
-            if cost.is_some_and(|cost| !(cost.is_finite() && cost > 0.0)) {
+        let costs = [value, observation.mean, observation.p99];
+        for (name, cost) in ["value", "mean", "p99"].into_iter().zip(costs) {
+            if let Some(cost) = cost.filter(|cost| !(cost.is_finite() && *cost > 0.0)) {
                 return Err(format!(
-                    "`{name}` is {}: a cost must be a finite number above 0",
-                    cost.unwrap_or_default()
+                    "`{name}` is {cost}: a cost must be a finite number above 0"
                 ));
             }
         }
-        for (name, share) in [("slow", observation.slow), ("stalled", observation.stalled)] {
+        let value = value.filter(|_| meter == Meter::FrontendBound);
+        let shares = [value, observation.slow, observation.stalled];
+        for (name, share) in ["value", "slow", "stalled"].into_iter().zip(shares) {
             if let Some(share) = share.filter(|share| !(0.0..=1.0).contains(share)) {
                 return Err(format!("`{name}` is {share}: a share lies between 0 and 1"));
             }

@@ -67,7 +67,7 @@ fn everywhere(text: &dyn Fn() -> String) -> Document {
         note(mixed()),
         Node::Paragraph(Style::Alert, mixed()),
         soft(name(&text())),
-        Node::List(vec![Item::from(raw()).below([mixed()]), mixed().into()]),
+        Node::List(vec![Cell::from(raw()).below([mixed()]), mixed().into()]),
         Node::Facts(vec![(raw(), mixed())]),
         table,
         Node::Code("diff", lines()),

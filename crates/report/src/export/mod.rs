@@ -155,7 +155,7 @@ impl<'a> ReportData<'a> {
 }
 
 /// A rendered report.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ExportedReport {
     /// The report.
     pub text: String,
@@ -169,8 +169,7 @@ impl From<String> for ExportedReport {
     fn from(text: String) -> Self {
         ExportedReport {
             text,
-            notes: Vec::new(),
-            companion: None,
+            ..ExportedReport::default()
         }
     }
 }

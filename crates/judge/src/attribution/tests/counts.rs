@@ -4,6 +4,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use super::*;
+use perfquilt_model::observation::Statistic;
 
 /// Twelve blocks of twelve patches, six of them counted; patch 4 changes the instructions, and `gain` is what
 /// patch 4 and patch 9 gain in time.
@@ -109,7 +110,7 @@ fn a_row_divides_its_share_among_its_figures() {
     for effect in of(&result, Meter::Time) {
         let own = effect.error_share.unwrap();
         sum += own;
-        for (_, figure) in effect.tail.as_ref().unwrap().figures() {
+        for figure in effect.tail.as_ref().unwrap().figures.values() {
             assert!((figure.error_share.unwrap() - own / 8.0).abs() < 1e-12);
             sum += figure.error_share.unwrap();
         }
@@ -136,7 +137,7 @@ fn width_of_slow(layout: &dyn Fn(u32) -> u64, machine: &dyn Fn(u32) -> Option<u3
     }
     let result = attribute(&header(8), &all, &margin).unwrap();
     let half = |effect: &&Effect| {
-        let slow = effect.tail.as_ref().unwrap().slow.as_ref().unwrap();
+        let slow = effect.tail.as_ref().unwrap().get(Statistic::Slow).unwrap();
         (slow.high.unwrap() - slow.low.unwrap()) / 2.0
     };
     let effects = of(&result, Meter::Time);

@@ -4,6 +4,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use super::*;
+use crate::stats::Symptom;
 
 /// Sixteen blocks of the release, its control and a patch without effect on each of so many machines. Restarts vary by
 /// 0.8 %, and what the patch is worth by `tau` from machine to machine.
@@ -75,7 +76,7 @@ fn an_unhealthy_machine_is_left_out_and_reported() {
     };
     assert_eq!((excluded.machine.as_str(), excluded.blocks), ("n3", 16));
     assert!(
-        matches!(excluded.reason, ExclusionReason::Spread(factor) if factor > 3.0),
+        matches!(excluded.reason, Symptom::Spread(factor) if factor > 3.0),
         "{excluded:?}"
     );
     let effect = in_order(&found, 1);

@@ -1,6 +1,7 @@
 //! Stalls of a patch beside those of the machine.
 
 use super::*;
+use perfquilt_model::observation::Statistic;
 
 /// A real experiment (`ci/bench/planted-tails --server mariadb --stall 60 --every 30000`, 24 blocks on a loaded machine): the
 /// mean in units of the typical time, and the number of stalled slices of some 2300, of the release, a patch, the next patch,

@@ -1,7 +1,7 @@
 //! Patches whose code a workload does not execute.
 
 use super::*;
-use perfquilt_model::observation::UnexecutedPatch;
+use perfquilt_model::observation::{Statistic, UnexecutedPatch};
 
 fn record(point: usize, against: usize, workload: &str) -> UnexecutedPatch {
     UnexecutedPatch {
@@ -161,7 +161,7 @@ fn slow_slices_that_happen_to_agree_are_known_no_better_over_all_workloads() {
     let result = attribute_with(&header(2), &observations, &supplement, &margin).unwrap();
     let half = |workload: &str| {
         let effect = effect(&result, 2, EffectKind::InOrder, workload);
-        let slow = effect.tail.as_ref().unwrap().slow.clone().unwrap();
+        let slow = effect.tail.as_ref().unwrap().get(Statistic::Slow).unwrap();
         (slow.high.unwrap() - slow.low.unwrap()) / 2.0
     };
     assert!(half("w") > 1e-3, "{}", half("w"));

@@ -231,8 +231,9 @@ fn mean_and_tail_are_against_both() {
     assert!(total.with_control);
     let tail = total.tail.as_ref().unwrap();
     assert!(
-        tail.figures()
-            .all(|(_, figure)| !figure.with_control && figure.blocks == 4)
+        tail.figures
+            .values()
+            .all(|figure| !figure.with_control && figure.blocks == 4)
     );
 }
 
