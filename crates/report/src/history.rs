@@ -15,7 +15,7 @@ use super::document::{
 use super::number;
 use super::text::{clean, short_commit};
 use perfquilt_judge::attribution::{Attribution, Effect, EffectKind, SUITE, Verdict, effect_on};
-use perfquilt_judge::stats::{Estimate, change_points, speed};
+use perfquilt_judge::stats::{Estimate, Interval, change_points, speed};
 use perfquilt_model::comparable::{Comparable, Part};
 use perfquilt_model::observation::Meter;
 use release::ReleaseHistory;
@@ -80,6 +80,9 @@ pub struct HistoryChange {
     pub commits: Option<(String, String)>,
 }
 
+/// Experiments by their names, each with its number in chronological order.
+type Numbered<'a> = BTreeMap<&'a str, (usize, &'a Attribution)>;
+
 /// Returns the history of `attributions`, the earliest first, on `meter`, of one workload or of the suite or single
 /// workload that each one's verdicts are about. Figures that an experiment reuses from an earlier one are left out.
 pub fn history(attributions: &[Attribution], meter: Meter, workload: Option<&str>) -> History {
@@ -110,11 +113,11 @@ pub fn history(attributions: &[Attribution], meter: Meter, workload: Option<&str
     let mut patches: Vec<PatchHistory> = names.map(history).collect();
     patches.retain(|patch| !patch.moments.is_empty());
     adjust(&mut patches);
-    find_changes(&mut patches, attributions);
-    let by_name = attributions
-        .iter()
-        .map(|of| (of.experiment.as_str(), of))
+    let numbered = attributions.iter().enumerate();
+    let by_name: Numbered<'_> = numbered
+        .map(|(place, of)| (of.experiment.as_str(), (place, of)))
         .collect();
+    find_changes(&mut patches, &by_name);
     for patch in &mut patches {
         patch.best = best_variants(patch, &by_name);
     }
@@ -187,24 +190,15 @@ fn conditions(of: &Attribution) -> Comparable {
 
 /// Finds changes among the finished experiments of each patch. Only experiments on one machine, by one method and of the
 /// same workloads are compared.
-fn find_changes(patches: &mut [PatchHistory], attributions: &[Attribution]) {
-    let settings: BTreeMap<&str, (usize, &Attribution)> = attributions
-        .iter()
-        .enumerate()
-        .map(|(place, of)| (of.experiment.as_str(), (place, of)))
-        .collect();
+fn find_changes(patches: &mut [PatchHistory], attributions: &Numbered<'_>) {
     // By patch and setting: the moments' places, and their estimates.
     let mut rows: BTreeMap<_, (Vec<usize>, Vec<Estimate>)> = BTreeMap::new();
     for (patch, history) in patches.iter().enumerate() {
         for (place, moment) in history.moments.iter().enumerate() {
-            let Some(&(experiment, of)) = settings.get(moment.experiment.as_str()) else {
+            let Some(&(experiment, of)) = attributions.get(moment.experiment.as_str()) else {
                 continue;
             };
-            let basis = moment
-                .effect
-                .basis
-                .filter(|basis| basis.half_width.is_finite());
-            if let Some(interval) = basis.filter(|_| moment.complete) {
+            if let Some(interval) = moment.estimate() {
                 let setting = (conditions(of), moment.workloads.clone());
                 let (places, estimates) = rows.entry((patch, setting)).or_default();
                 places.push(place);
@@ -221,7 +215,7 @@ fn find_changes(patches: &mut [PatchHistory], attributions: &[Attribution]) {
         let moments = &mut patches[*patch].moments;
         for change in changes {
             let commit = |place: usize| {
-                let (_, of) = settings.get(moments[place].experiment.as_str())?;
+                let (_, of) = attributions.get(moments[place].experiment.as_str())?;
                 of.commit.clone()
             };
             let (last, first) = (places[change.index - 1], places[change.index]);
@@ -236,6 +230,12 @@ fn find_changes(patches: &mut [PatchHistory], attributions: &[Attribution]) {
 }
 
 impl HistoryPoint {
+    /// Returns the estimate that others are compared with: of a finished experiment that shows its error.
+    fn estimate(&self) -> Option<Interval> {
+        let basis = self.effect.basis;
+        basis.filter(|basis| self.complete && basis.half_width.is_finite())
+    }
+
     /// Returns the start time for display: date and minutes.
     pub(super) fn day(&self) -> String {
         let minutes = self.started.get(..16).unwrap_or(&self.started);

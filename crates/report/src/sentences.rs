@@ -3,7 +3,7 @@
 use super::escape::is_inert;
 use super::number;
 use super::text::capital;
-use super::view::{EffectRow, Label, NOT_IN_SERVER, View, no_interval};
+use super::view::{EffectRow, NOT_IN_SERVER, View, no_interval};
 use perfquilt_judge::attribution::{Effect, EffectKind, Progress, Verdict, effect_on};
 use perfquilt_model::observation::Meter;
 use perfquilt_model::point::Point;
@@ -281,10 +281,7 @@ impl View<'_> {
         let patches: Vec<(&EffectRow<'_>, &str)> = self
             .rows
             .iter()
-            .filter_map(|row| match row.label {
-                Label::Patch { name, .. } => Some((row, name)),
-                _ => None,
-            })
+            .filter_map(|row| Some((row, row.label.patch()?.name.as_str())))
             .collect();
         let mut parts = Vec::new();
         for verdict in [

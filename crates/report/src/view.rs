@@ -61,38 +61,31 @@ pub(super) struct EffectRow<'a> {
 }
 
 /// The subject of a row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Label<'a> {
-    Patch {
-        index: usize,
-        name: &'a str,
-        title: &'a str,
-    },
+    Patch(&'a PatchEffects),
+    /// A patch with its title below its name.
+    Titled(&'a PatchEffects),
+    /// A patch on a single workload.
+    Workload(&'a PatchEffects, &'a str),
     Total,
     Control,
-    /// A patch on a single workload.
-    Workload {
-        index: usize,
-        name: &'a str,
-        workload: &'a str,
-    },
 }
 
 impl<'a> Label<'a> {
-    /// Returns a label without the patch's title.
-    fn patch(patch: &'a PatchEffects) -> Self {
-        Label::Patch {
-            index: patch.index,
-            name: &patch.name,
-            title: "",
+    /// Returns the patch of the row.
+    pub(super) fn patch(&self) -> Option<&'a PatchEffects> {
+        match self {
+            Label::Patch(of) | Label::Titled(of) | Label::Workload(of, _) => Some(of),
+            Label::Total | Label::Control => None,
         }
     }
 
     /// Returns the name of the row where there is no column for its number.
     pub(super) fn text(&self) -> String {
         match self {
-            Label::Patch { index, name, .. } | Label::Workload { index, name, .. } => {
-                format!("{index}  {name}")
+            Label::Patch(of) | Label::Titled(of) | Label::Workload(of, _) => {
+                format!("{}  {}", of.index, of.name)
             }
             Label::Total => "total".to_owned(),
             Label::Control => "control (A/A)".to_owned(),
@@ -135,11 +128,7 @@ impl<'a> View<'a> {
         view.rows.extend(view.control_of(None));
         for (position, patch) in attribution.patches.iter().enumerate() {
             for workload in &attribution.workloads {
-                let label = Label::Workload {
-                    index: patch.index,
-                    name: &patch.name,
-                    workload,
-                };
+                let label = Label::Workload(patch, workload);
                 let mut row = view.row(label, &patch.effects, EffectKind::InOrder, Some(workload));
                 // The patch's own row has these notes already.
                 row.notes
@@ -217,7 +206,7 @@ impl<'a> View<'a> {
             ));
         }
         EffectRow {
-            label: Label::patch(patch),
+            label: Label::Patch(patch),
             effects: effects.to_vec(),
             verdict: "",
             style: Style::Quiet,
@@ -227,11 +216,7 @@ impl<'a> View<'a> {
     }
 
     fn patch(&self, patch: &'a PatchEffects) -> EffectRow<'a> {
-        let label = Label::Patch {
-            index: patch.index,
-            name: &patch.name,
-            title: &patch.title,
-        };
+        let label = Label::Titled(patch);
         let mut row = self.row(label, &patch.effects, EffectKind::InOrder, None);
         if let Some(reason) = &patch.reason {
             let point = Point::Step(patch.index);
@@ -371,7 +356,7 @@ impl<'a> View<'a> {
     /// Returns the rows of the patches, the total and the control on one workload.
     pub(super) fn rows_of(&self, workload: &'a str) -> Vec<EffectRow<'a>> {
         let patches = self.attribution.patches.iter().map(|patch| {
-            let label = Label::patch(patch);
+            let label = Label::Patch(patch);
             self.row(label, &patch.effects, EffectKind::InOrder, Some(workload))
         });
         let mut rows: Vec<EffectRow<'a>> = patches.collect();
@@ -449,11 +434,11 @@ impl<'a> View<'a> {
     pub(super) fn unexecuted(&self, name: &dyn Fn(&str) -> String) -> Option<String> {
         let mut by_patch: BTreeMap<usize, Vec<String>> = BTreeMap::new();
         for row in self.unexecuted_rows() {
-            if let Label::Workload {
-                index, workload, ..
-            } = row.label
-            {
-                by_patch.entry(index).or_default().push(name(workload));
+            if let Label::Workload(patch, workload) = row.label {
+                by_patch
+                    .entry(patch.index)
+                    .or_default()
+                    .push(name(workload));
             }
         }
         let all = self.attribution.workloads.len();

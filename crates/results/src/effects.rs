@@ -28,6 +28,13 @@ pub fn add_effects(ws: &Workspace, report: &mut Report) -> Result<()> {
     let new = latest(ws, &store, &report.to, &names)?;
     let changes = attribution::changes(&old, new.as_ref(), names.iter().map(String::as_str));
     for patch in &mut report.patches {
+        let mut remove = |reason| {
+            report.drops.push(PatchRemoval {
+                index: patch.index,
+                name: patch.name.clone(),
+                reason,
+            });
+        };
         let found = changes.iter().find(|change| change.name == patch.name);
         let change = found.map(|change| effect_change(&old, new.as_ref(), change));
         if let Some((found, change)) = found.zip(change.as_ref())
@@ -35,33 +42,29 @@ pub fn add_effects(ws: &Workspace, report: &mut Report) -> Result<()> {
             && patch.status.applies()
         {
             let meter = found.old.meter;
-            report.drops.push(PatchRemoval {
-                index: patch.index,
-                name: patch.name.clone(),
-                reason: format!(
-                    "no longer helps: {} was {}, is {}",
-                    change.workload,
-                    percent(meter, change.old.estimate),
-                    change.new.as_ref().map_or_else(String::new, |new| format!(
-                        "{} ({})",
-                        percent(meter, new.estimate),
-                        new.verdict
-                    ))
-                ),
-            });
+            remove(format!(
+                "no longer helps: {} was {}, is {}",
+                change.workload,
+                percent(meter, change.old.estimate),
+                change.new.as_ref().map_or_else(String::new, |new| format!(
+                    "{} ({})",
+                    percent(meter, new.estimate),
+                    new.verdict
+                ))
+            ));
         }
-        patch.effect = change;
         let decided = old.patches.iter().find(|of| of.name == patch.name);
         let decided = decided.and_then(|of| of.decision.as_ref());
         if let Some(of) = decided.filter(|of| of.decision == DecisionKind::Drop) {
             let lapsed = of.lapsed.as_ref();
             let lapsed = lapsed.map(|why| format!(" (the decision lapsed: {why})"));
-            report.drops.push(PatchRemoval {
-                index: patch.index,
-                name: patch.name.clone(),
-                reason: format!("decided: {}{}", of.reason, lapsed.unwrap_or_default()),
-            });
+            remove(format!(
+                "decided: {}{}",
+                of.reason,
+                lapsed.unwrap_or_default()
+            ));
         }
+        patch.effect = change;
     }
     report.drops.sort_by_key(|drop| drop.index);
     Ok(())

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::document::{Attribution, FEWEST_FOR_SMALL, SUITE};
-use super::tables::{NamesByMeter, ObservationSource, TablesByMeter};
+use super::document::{Attribution, FEWEST_FOR_SMALL};
+use super::tables::{NamesByMeter, ObservationSource, TablesByMeter, rows};
 use crate::stats::{
     BlockTable, Interval, MachineCorrelation, UnitCorrelation, Units, blocks_in_wave, equal_rounds,
     rounds_of_times, shared_rows, without_bias,
@@ -51,23 +51,12 @@ impl Correlations {
         (tables, workloads): (&TablesByMeter, &NamesByMeter),
         earlier: Option<f64>,
     ) {
-        let of_tables = |row: (Meter, &str), tables: &[&BlockTable]| {
-            of_tables(source, row, tables).map(|found| found.at_least(tables, earlier))
-        };
         for (&meter, by_name) in tables.iter().filter(|(meter, _)| meter.is_timed()) {
-            let mut found: BTreeMap<String, Correlation> = by_name
-                .iter()
-                .filter_map(|(name, table)| {
-                    Some((name.clone(), of_tables((meter, name), &[table])?))
-                })
-                .collect();
-            let names = workloads.get(&meter).into_iter().flatten();
-            let suite: Option<Vec<&BlockTable>> = names.map(|name| by_name.get(name)).collect();
-            if let Some(suite) = suite.filter(|suite| suite.len() > 1)
-                && let Some(of_suite) = of_tables((meter, SUITE), &suite)
-            {
-                found.insert(SUITE.to_owned(), of_suite);
-            }
+            let found = rows(by_name, workloads.get(&meter)).filter_map(|(name, tables)| {
+                let found = of_tables(source, (meter, name), &tables)?;
+                Some((name.to_owned(), found.at_least(&tables, earlier)))
+            });
+            let found = found.collect();
             self.0.insert((place, statistic, meter), found);
         }
     }

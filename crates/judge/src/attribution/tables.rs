@@ -23,6 +23,20 @@ pub(super) fn each(tables: &TablesByMeter) -> impl Iterator<Item = (Meter, &Stri
 /// Names of workloads, or of operations as `workload/operation`, by meter.
 pub(super) type NamesByMeter = BTreeMap<Meter, BTreeSet<String>>;
 
+/// Iterates over the rows of a meter, with the tables that each is over: one for a workload or an operation, those of all
+/// `workloads` for the suite, if there are several and none is missing.
+pub(super) fn rows<'t>(
+    tables: &'t BTreeMap<String, BlockTable>,
+    workloads: Option<&BTreeSet<String>>,
+) -> impl Iterator<Item = (&'t str, Vec<&'t BlockTable>)> {
+    let workloads = workloads.into_iter().flatten();
+    let suite: Option<Vec<_>> = workloads.map(|name| tables.get(name)).collect();
+    let suite = suite.filter(|suite| suite.len() > 1);
+    let single = tables.iter();
+    let single = single.map(|(name, table)| (name.as_str(), vec![table]));
+    single.chain(suite.map(|tables| (SUITE, tables)))
+}
+
 /// The observations of one experiment.
 #[derive(Clone, Default)]
 pub(super) struct ObservationSource {

@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::correlation::TableKey;
-use super::document::SUITE;
-use super::tables::{NamesByMeter, ObservationSource};
+use super::tables::{NamesByMeter, ObservationSource, rows};
 use crate::stats::{BlockTable, SharedVariance, VariancePrior, shared_rows};
 use perfquilt_model::observation::{Meter, Statistic};
 use perfquilt_model::point::Point;
@@ -44,26 +43,18 @@ impl Priors {
                 continue;
             }
             for (&meter, tables) in source.blocks.iter().filter(|(meter, _)| !is_count(**meter)) {
-                let of = |name: &str, tables: &[&BlockTable]| {
+                let of_rows = rows(tables, workloads.get(&meter)).filter_map(|(name, tables)| {
                     let units = source.independent(meter, Some(name), false);
-                    let rows = units.rows_by_unit(&shared_rows(tables)?);
-                    let of_sums = VariancePrior::of(&rows)?;
+                    let of_sums = VariancePrior::of(&units.rows_by_unit(&shared_rows(&tables)?))?;
                     let count = tables.len() as f64;
-                    Some(VariancePrior {
+                    let prior = VariancePrior {
                         variance: of_sums.variance / (count * count),
                         ..of_sums
-                    })
-                };
-                let names = workloads.get(&meter).into_iter().flatten();
-                let suite: Option<Vec<&BlockTable>> = names.map(|name| tables.get(name)).collect();
-                let suite = suite.filter(|suite| suite.len() > 1);
-                let suite = suite.and_then(|suite| Some((SUITE.to_owned(), of(SUITE, &suite)?)));
-                let single = tables
-                    .iter()
-                    .filter_map(|(name, table)| Some((name.clone(), of(name, &[table])?)));
-                priors
-                    .0
-                    .insert((place, meter), single.chain(suite).collect());
+                    };
+                    Some((name.to_owned(), prior))
+                });
+                let of_rows = of_rows.collect();
+                priors.0.insert((place, meter), of_rows);
             }
         }
         priors

@@ -101,13 +101,13 @@ pub struct Bisector {
 }
 
 /// Number of blocks before the first look if the standard deviation must be estimated.
-const FIRST: usize = 4;
+pub(super) const FIRST: usize = 4;
 
-/// Number of blocks of good and bad that must confirm a prior standard deviation.
-const REPEATS: usize = 3;
+/// Number of blocks that must confirm a prior standard deviation.
+pub(super) const REPEATS: usize = 3;
 
 /// The largest ratio of the observed to the prior standard deviation at which the prior is used.
-const TRUSTED: f64 = 2.0;
+pub(super) const TRUSTED: f64 = 2.0;
 
 impl Bisector {
     /// Creates a bisector without events.
@@ -422,14 +422,9 @@ impl Bisector {
             (Some(_), None) if self.cost.blocks == 0 => REPEATS,
             _ => FIRST,
         };
-        let left = self.question.most_blocks.saturating_sub(blocks).max(1);
-        let next = match blocks {
-            0 => first,
-            n => n.div_ceil(8),
-        };
         Action::Measure {
             states: servers.into_iter().collect(),
-            blocks: next.min(left),
+            blocks: self.question.next_blocks(blocks, first),
         }
     }
 

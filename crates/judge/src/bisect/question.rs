@@ -83,6 +83,16 @@ fn patch() -> String {
 const COUNTED_SD: f64 = 0.0005;
 
 impl Question {
+    /// Returns the number of blocks from `blocks` to the next look: `first` to the first look, then an eighth more each time,
+    /// up to the most blocks, but at least one.
+    pub(super) fn next_blocks(&self, blocks: usize, first: usize) -> usize {
+        let next = match blocks {
+            0 => first,
+            n => n.div_ceil(8),
+        };
+        next.min(self.most_blocks.saturating_sub(blocks).max(1))
+    }
+
     /// Returns the question what made `workload` slower, about no states yet, with the default size, error rate and number of
     /// blocks.
     pub fn about(workload: &str, meter: Metric) -> Self {

@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::bisector::{FIRST, REPEATS, TRUSTED, standard_deviation};
 use super::judge::{Judgement, Sample};
 use super::outcome::SessionCost;
 use super::question::{Direction, Question};
@@ -70,9 +71,6 @@ const WITHOUT: Weights = [1.0, 0.0, -1.0, 0.0];
 const WITH: Weights = [0.0, 1.0, 0.0, -1.0];
 const DIFFERENCE: Weights = [-1.0, 1.0, 1.0, -1.0];
 
-/// Number of blocks before the first look.
-const FIRST: usize = 4;
-
 impl DifferenceInDifferences {
     /// Creates a comparison without blocks.
     pub fn new(question: Question, releases: [String; 2]) -> Self {
@@ -107,11 +105,7 @@ impl DifferenceInDifferences {
         if self.whose() != LossSource::Undecided || n >= self.question.most_blocks {
             return 0;
         }
-        let next = match n {
-            0 => FIRST,
-            _ => n.div_ceil(8),
-        };
-        next.min(self.question.most_blocks - n)
+        self.question.next_blocks(n, FIRST)
     }
 
     fn sample(&self, weights: Weights) -> Option<Sample> {
@@ -123,7 +117,8 @@ impl DifferenceInDifferences {
         // The prior standard deviation refers to the log ratio of two servers.
         let servers = weights.iter().map(|weight| weight * weight).sum::<f64>();
         let known = self.question.known_sd.map(|sd| sd * (servers / 2.0).sqrt());
-        let repeats = |sd: &f64| spread(&values).is_some_and(|seen| seen <= 2.0 * sd);
+        let seen = standard_deviation(&values).filter(|_| values.len() >= REPEATS);
+        let repeats = |sd: &f64| seen.is_some_and(|seen| seen <= TRUSTED * sd);
         Sample::of(&values, known.filter(repeats))
     }
 
@@ -167,12 +162,6 @@ impl DifferenceInDifferences {
             cost: self.cost,
         }
     }
-}
-
-/// Returns the standard deviation; `None` with fewer than three values.
-fn spread(values: &[f64]) -> Option<f64> {
-    let enough = values.len() > 2;
-    super::bisector::standard_deviation(values).filter(|_| enough)
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use perfquilt_model::point::Point;
 use super::escape::markdown;
 use super::number;
 use super::text::fold;
-use super::view::{Label, View};
+use super::view::View;
 
 use serde::{Deserialize, Serialize};
 
@@ -106,10 +106,10 @@ pub fn hide(written: &mut Comment, hidden: &[String]) {
 /// Replaces the notes of failed rows whose failures are shown in full below the table.
 fn refer_to_failures(view: &mut View<'_>, failures: &[Failure]) {
     for row in &mut view.rows {
-        let Label::Patch { index, .. } = row.label else {
+        let Some(patch) = row.label.patch() else {
             continue;
         };
-        let own = |failure: &Failure| failure.point == Some(Point::Step(index));
+        let own = |failure: &Failure| failure.point == Some(Point::Step(patch.index));
         if row.verdict == "failed" && failures.iter().take(sections::MAX_FAILURES).any(own) {
             row.notes = vec!["see below".to_owned()];
         }
@@ -124,11 +124,11 @@ fn mark_lost_effects(view: &mut View<'_>, notice: &Notice<'_>) {
     let names = now.patches.iter().map(|patch| patch.name.as_str());
     let changes = changes(earlier, Some(now), names);
     for row in &mut view.rows {
-        let Label::Patch { name, .. } = row.label else {
+        let Some(patch) = row.label.patch() else {
             continue;
         };
         let mut lost = changes.iter().filter(|change| change.no_longer_helps);
-        let Some(change) = lost.find(|change| change.name == name) else {
+        let Some(change) = lost.find(|change| change.name == patch.name) else {
             continue;
         };
         let places = number::decimals(change.old.meter, [change.old].into_iter());

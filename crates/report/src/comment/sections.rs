@@ -277,14 +277,10 @@ fn without<'v, 'a>(view: &'v View<'a>) -> Option<&'v SeparateEffects<'a>> {
 fn with_effect_without<'a>(row: &EffectRow<'a>, view: &View<'a>) -> EffectRow<'a> {
     let mut effects = row.effects.clone();
     if let (Some(table), false) = (without(view), effects.is_empty()) {
-        let effect = match row.label {
-            Label::Patch { index, .. } => table
-                .rows
-                .iter()
-                .find(|row| matches!(row.label, Label::Patch { index: i, .. } if i == index))
-                .and_then(|row| row.effects[SeparateEffects::WITHOUT]),
-            _ => None,
-        };
+        let effect = row.label.patch().and_then(|patch| {
+            let (kind, meter) = (EffectKind::Without, table.meter);
+            view.attribution.main_effect(&patch.effects, kind, meter)
+        });
         effects.insert(1, effect);
     }
     EffectRow {

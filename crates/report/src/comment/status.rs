@@ -2,7 +2,7 @@
 
 use super::Notice;
 use crate::nouns::Nouns;
-use crate::view::{EffectRow, Label, NOT_IN_SERVER, View};
+use crate::view::{EffectRow, NOT_IN_SERVER, View};
 use perfquilt_judge::attribution::{Effect, EffectKind, PatchEffects, Verdict};
 use perfquilt_judge::bisect::Conclusion;
 use perfquilt_model::comment::MeasurementStatus;
@@ -91,9 +91,7 @@ pub(super) fn mark(status: MeasurementStatus) -> &'static str {
 }
 
 fn patches<'v, 'a>(view: &'v View<'a>) -> impl Iterator<Item = &'v EffectRow<'a>> {
-    view.rows
-        .iter()
-        .filter(|row| matches!(row.label, Label::Patch { .. }))
+    view.rows.iter().filter(|row| row.label.patch().is_some())
 }
 
 /// Returns the verdict in one line of plain text, without untrusted text.
@@ -164,10 +162,7 @@ fn slower_patches(view: &View<'_>, partly: bool) -> Vec<usize> {
 fn matching(view: &View<'_>, which: impl Fn(&EffectRow<'_>) -> bool) -> Vec<usize> {
     patches(view)
         .filter(|row| which(row))
-        .filter_map(|row| match row.label {
-            Label::Patch { index, .. } => Some(index),
-            _ => None,
-        })
+        .filter_map(|row| Some(row.label.patch()?.index))
         .collect()
 }
 

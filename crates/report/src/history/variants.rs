@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::PatchHistory;
+use super::{Numbered, PatchHistory};
 use crate::document::name;
 use crate::number;
-use perfquilt_judge::attribution::{Attribution, EffectKind};
+use perfquilt_judge::attribution::EffectKind;
 use perfquilt_judge::stats::speed;
 use perfquilt_model::point::Point;
 
@@ -54,12 +54,12 @@ impl BestVariant {
 /// does, however it is chosen.
 pub(super) fn best_variants(
     history: &PatchHistory,
-    attributions: &BTreeMap<&str, &Attribution>,
+    attributions: &Numbered<'_>,
 ) -> Vec<BestVariant> {
     let mut groups: BTreeMap<_, Vec<(&str, usize)>> = BTreeMap::new();
     for (place, moment) in history.moments.iter().enumerate() {
         let effect = &moment.effect;
-        let Some(of) = attributions.get(moment.experiment.as_str()) else {
+        let Some((_, of)) = attributions.get(moment.experiment.as_str()) else {
             continue;
         };
         let server = |point: Point| {
@@ -68,14 +68,10 @@ pub(super) fn best_variants(
                 .find(|build| build.point == point)
                 .map(|build| build.key.as_str())
         };
-        if let (EffectKind::InOrder, true, Some(before), Some(with)) = (
-            effect.kind,
-            moment.complete,
-            server(effect.against),
-            server(effect.point),
-        ) && effect
-            .basis
-            .is_some_and(|basis| basis.half_width.is_finite())
+        if effect.kind == EffectKind::InOrder
+            && moment.estimate().is_some()
+            && let Some(before) = server(effect.against)
+            && let Some(with) = server(effect.point)
         {
             let workloads = moment.workloads.clone();
             let setting = (super::conditions(of), workloads, before);
@@ -116,10 +112,11 @@ pub(super) fn best_variants(
 mod tests {
     use super::super::history;
     use crate::tests::Experiment;
+    use perfquilt_judge::attribution::Attribution;
     use perfquilt_model::observation::{Meter, PointBuild};
     use perfquilt_model::point::Point;
 
-    fn variant(number: u64, key: &str, before: &str, gain: f64) -> super::Attribution {
+    fn variant(number: u64, key: &str, before: &str, gain: f64) -> Attribution {
         let mut experiment = Experiment::new(&[(gain, 0.0)]);
         experiment.seed = 17 + 1000 * number;
         experiment.header.experiment = format!("quick-{number}");

@@ -75,27 +75,25 @@ pub(crate) const COLUMNS: &[EffectColumn] = &[
     EffectColumn::new("release", |of| json!(of.release)),
     EffectColumn::new("kind", |of| json!(of.effect.kind)),
     EffectColumn::new("patch", |of| json!(of.patch)).shown(EVERYWHERE, |table, _| {
-        table.figures("#", |row| match row.label {
-            Label::Patch { index, .. } | Label::Workload { index, .. } => index.to_string(),
-            Label::Total | Label::Control => String::new(),
+        table.figures("#", |row| {
+            let patch = row.label.patch();
+            patch.map_or_else(String::new, |patch| patch.index.to_string())
         })
     }),
     EffectColumn::new("name", |of| json!(of.name)).shown(EVERYWHERE, |table, of| {
         let names = table.names(of.noun, |row| match row.label {
-            Label::Patch {
-                name: of, title, ..
-            } => {
-                let title = Some(title).filter(|title| !title.is_empty());
-                Cell::from(name(of)).below(title.map(literal))
+            Label::Titled(patch) => {
+                let title = Some(&patch.title).filter(|title| !title.is_empty());
+                Cell::from(name(&patch.name)).below(title.map(|title| literal(title)))
             }
-            Label::Workload { name: of, .. } => name(of).into(),
+            Label::Patch(patch) | Label::Workload(patch, _) => name(&patch.name).into(),
             Label::Total | Label::Control => row.label.text().into(),
         });
         names.optional(of.are_of_workloads())
     }),
     EffectColumn::new("workload", |of| json!(of.workload)).shown(EVERYWHERE, |table, of| {
         let workloads = table.names("workload", |row| match row.label {
-            Label::Workload { workload, .. } => name(workload),
+            Label::Workload(_, workload) => name(workload),
             _ => String::new(),
         });
         workloads.only_if(of.are_of_workloads())
@@ -165,7 +163,7 @@ impl EffectRows<'_, '_> {
     /// Whether each row is a patch on a workload.
     fn are_of_workloads(&self) -> bool {
         let mut rows = self.rows.iter();
-        rows.any(|row| matches!(row.label, Label::Workload { .. }))
+        rows.any(|row| matches!(row.label, Label::Workload(..)))
     }
 
     /// Returns the table; `about` says what it shows.

@@ -45,9 +45,9 @@ fn waterfall(view: &View<'_>, column: usize) -> Option<Drawing> {
     let mut reached = 1.0;
     for row in &view.rows {
         let from = match row.label {
-            Label::Patch { .. } => reached,
             Label::Total => 1.0,
-            Label::Control | Label::Workload { .. } => continue,
+            Label::Control => continue,
+            _ => reached,
         };
         if let Some(effect) = row.effects[column] {
             steps.push((row.label.text(), from, effect));
