@@ -28,12 +28,15 @@ pub fn document(matrix: &Matrix) -> Document {
     Document(nodes)
 }
 
+/// A row's place in its table, the name and cells of its patch, and the rest.
+type StateRow<'r, R> = (usize, (&'r str, &'r [MatrixCell], R));
+
 /// Begins a table with the name and cells of each row: the patches' states on the releases.
 pub(crate) fn states<'r, R>(
     about: &str,
     rows: impl Iterator<Item = (&'r str, &'r [MatrixCell], R)>,
     releases: &[String],
-) -> TableBuilder<(usize, (&'r str, &'r [MatrixCell], R))> {
+) -> TableBuilder<StateRow<'r, R>> {
     let table = table(about, rows.enumerate())
         .figures("#", |(index, _)| (index + 1).to_string())
         .names("patch", |(_, (patch, ..))| name(patch));

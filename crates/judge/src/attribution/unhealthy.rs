@@ -23,8 +23,7 @@ pub(super) fn is_tested(meter: Meter) -> bool {
 
 /// Returns the number of permutations for each test of a machine in one of so many tables, of which each has two.
 pub(super) fn permutations(tables: usize) -> usize {
-    let permutations = (PERMUTATIONS * 2.0 * tables as f64).ceil() as usize;
-    permutations
+    (PERMUTATIONS * 2.0 * tables as f64).ceil() as usize
 }
 
 /// The machines of `source` to leave out, with their numbers. Blocks of some machine must be left.

@@ -443,8 +443,7 @@ pub fn blocks_in_wave(machines: &BTreeMap<u32, u32>) -> usize {
         .map(|run| run.len() as f64)
         .collect();
     let run = median(&mut runs).unwrap_or(1.0);
-    let blocks = (run * distinct.len() as f64).ceil() as usize;
-    blocks
+    (run * distinct.len() as f64).ceil() as usize
 }
 
 #[cfg(test)]
