@@ -195,7 +195,8 @@ impl Relink {
         let fill = |word: &String| word.replace("{output}", &output.display().to_string());
         let words: Vec<String> = self.record.words.iter().map(fill).collect();
         let command = Command::from_words(&words)?.directory(dir);
-        let done = command.envs(&self.record.env).run_ok(Kind::Bench);
+        let command = command.envs(&self.record.env).writing_beside(output);
+        let done = command.run_ok(Kind::Bench);
         let error = match done {
             Ok(_) if output.is_file() => return Ok(()),
             Ok(_) => Error::relink("the linker wrote nothing"),

@@ -194,8 +194,7 @@ fn delegated(own: &Path, controllers: &[&str]) -> Option<PathBuf> {
         // The group has processes. Those of somebody else stay, unless they are about to end.
         let ours = process_tree(std::process::id());
         let here = std::fs::read_to_string(own.join("cgroup.procs")).ok()?;
-        let here: Option<Vec<u32>> = here.lines().map(|line| line.parse().ok()).collect();
-        let here = here?;
+        let here: Vec<u32> = here.lines().filter_map(|line| line.parse().ok()).collect();
         if here.iter().all(|process| ours.contains(process)) {
             let _ = std::fs::create_dir(&inner);
             for process in here {

@@ -17,7 +17,7 @@ use perfquilt_system::process::Exceptions;
 /// The devices that a program without the right to write elsewhere may write to: `/dev/shm` has the folders of others.
 const DEVICES: [&str; 4] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/tty"];
 
-/// The folders that every program may write to which has none of its own: a client or a linker.
+/// The folders that every program may write to which has none of its own, such as a client.
 static COMMON: OnceLock<Vec<PathBuf>> = OnceLock::new();
 
 /// Allows programs without folders of their own to write to that of servers' starts in `cache`, and to the memory of the sandbox.
