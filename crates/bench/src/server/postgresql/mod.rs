@@ -209,13 +209,15 @@ impl ServerAdapter for Postgresql {
         let initdb = program(server, "initdb")?;
         check_user()?;
         let step = progress::begin("initdb", None);
+        // It tries POSIX's shared memory, and would take System V's, which a sandbox limits.
+        let folders = [data.parent().unwrap_or(data), Path::new("/dev/shm")];
         let output = Command::new(&initdb)
             .args(["--no-sync", "--no-instructions", "--auth=trust"])
             .args(["--username", USER])
             .args(&self.settings.initdb)
             .arg("-D")
             .arg(data)
-            .writing_beside(data)
+            .writing_to(folders.map(Into::into).to_vec())
             .ordinary_user()
             .run_within(INITDB_TIMEOUT)?;
         if !output.success() {
