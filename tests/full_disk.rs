@@ -141,15 +141,14 @@ fn whichever_disk_is_full_it_is_told_and_the_next_run_goes_on() {
     if !rustix::process::geteuid().is_root() {
         return;
     }
-    let cache = "../cache/perfquilt";
     for folder in [
-        ".perfquilt".to_owned(),
-        cache.to_owned(),
-        format!("{cache}/builds"),
-        format!("{cache}/work"),
+        ".perfquilt",
+        "../cache/perfquilt",
+        "../cache/perfquilt/builds",
+        "../cache/perfquilt/work",
     ] {
         let environment = TestEnvironment::with_fixture("toy");
-        let Some(mounted) = Mounted::in_memory(&environment.workspace().join(&folder), 16) else {
+        let Some(mounted) = Mounted::in_memory(&environment.workspace().join(folder), 16) else {
             return;
         };
         let rest = mounted.flood();

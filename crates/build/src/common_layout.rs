@@ -81,7 +81,6 @@ impl SectionPlan {
             SectionPlace::Somewhere => (draw.padding, false),
         };
         let size = missing.fold(self.floor.saturating_add(padding), u64::saturating_add);
-
         let align = if page_start {
             self.align.max(PAGE)
         } else {

@@ -119,7 +119,6 @@ pub(super) fn find(output: &[String], src: &Path, build: &Path) -> Fault {
             .and_then(|line| line.as_str().parse().ok()),
         ..fault(cause, index, message)
     };
-
     // Source lines quoted by a compiler may mention these errors without one having occurred.
     let happened = |regex: &Regex| {
         let mut lines = output.iter().enumerate();

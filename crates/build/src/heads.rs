@@ -54,17 +54,18 @@ pub(super) fn update(build: &Path, configured: bool) -> Result<HashSet<PathBuf>>
 
 /// Returns the first `#include`, `#define` and `#undef` lines of a unit; none if the file is missing.
 fn head(path: &Path) -> Vec<String> {
-    let is_directive = |line: &String| {
-        let word = line.strip_prefix('#').map(str::trim_start);
+    let directive = |line: Vec<u8>| {
+        let text = String::from_utf8_lossy(&line);
+        let word = text.trim().strip_prefix('#')?.trim_start();
         let mut names = ["include", "define", "undef"].into_iter();
-        word.is_some_and(|word| names.any(|name| word.starts_with(name)))
+        let is_one = names.any(|name| word.starts_with(name));
+        is_one.then(|| text.trim().to_owned())
     };
     let reader = File::open(path).map(BufReader::new);
     let lines = reader.into_iter().flat_map(|reader| reader.split(b'\n'));
     lines
         .map_while(Result::ok)
-        .map(|line| String::from_utf8_lossy(&line).trim().to_owned())
-        .filter(is_directive)
+        .filter_map(directive)
         .take(LINES)
         .collect()
 }

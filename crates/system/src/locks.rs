@@ -1,7 +1,6 @@
 //! File locks. The kernel releases them when their process ends.
 
 use std::fs::{File, OpenOptions, TryLockError};
-
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Duration;

@@ -15,7 +15,8 @@ use perfquilt_system::process::process_tree;
 /// Time for the kernel to remove the last processes of a group after they were killed.
 const REMOVAL: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(10);
-/// The group that this program moves itself and what it started to, because a group of version 2 has either processes or limited children.
+/// The group that this program moves itself and what it started to, because a group of version 2 has either processes or
+/// limited children.
 const OWN: &str = "perfquilt-service";
 
 /// Microseconds in which a group uses its share of the processors.

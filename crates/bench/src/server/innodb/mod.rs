@@ -136,10 +136,8 @@ impl ServerAdapter for InnodbAdapter {
         let vendor = self.vendor_of(server);
         let words = self.words(server, data)?;
         let step = progress::begin(vendor.filling, None);
-        let command = Command::new(&words[0])
-            .args(&words[1..])
-            .writing_beside(data);
-        (vendor.fill)(command, server, data)?;
+        let command = Command::new(&words[0]).args(&words[1..]);
+        (vendor.fill)(command.writing_beside(data), server, data)?;
         step.finish("");
         Ok(())
     }
