@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::observation::ExperimentHeader;
 use crate::point::Point;
 
@@ -20,7 +22,7 @@ const CLASS: [&str; 6] = [
 ];
 
 /// A part of what a value was observed of.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Part {
     /// A fact of the machine, by name.
     Machine(String),
@@ -44,12 +46,19 @@ impl Part {
         matches!(self, Part::Workload(name) | Part::Seconds(name) if name == workload)
     }
 
+    /// Returns whether the header of an experiment has this part.
+    pub fn is_in_header(&self) -> bool {
+        !matches!(
+            self,
+            Part::Workload(_) | Part::Seconds(_) | Part::Program(_)
+        )
+    }
+
     /// Returns whether this part is the same for all values of an experiment.
     pub fn is_condition(&self) -> bool {
         match self {
             Part::Machine(fact) => CLASS.contains(&fact.as_str()),
-            Part::Harness | Part::Release | Part::Recipe => true,
-            Part::Workload(_) | Part::Seconds(_) | Part::Program(_) => false,
+            other => other.is_in_header(),
         }
     }
 }
@@ -77,8 +86,21 @@ fn quoted(text: &str) -> String {
 
 /// What values were observed of, in named parts. Every key under which values are stored is a digest of it, and it alone
 /// decides whether two values may be compared.
-#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(from = "Vec<(Part, String)>", into = "Vec<(Part, String)>")]
 pub struct Comparable(BTreeMap<Part, String>);
+
+impl From<Vec<(Part, String)>> for Comparable {
+    fn from(parts: Vec<(Part, String)>) -> Self {
+        Comparable(parts.into_iter().collect())
+    }
+}
+
+impl From<Comparable> for Vec<(Part, String)> {
+    fn from(parts: Comparable) -> Self {
+        parts.0.into_iter().collect()
+    }
+}
 
 impl Comparable {
     /// Returns the conditions in the header of an experiment.
@@ -110,6 +132,13 @@ impl Comparable {
     #[must_use]
     pub fn with(mut self, part: Part, value: impl Into<String>) -> Self {
         self.0.insert(part, value.into());
+        self
+    }
+
+    /// Returns these parts with those of `others`.
+    #[must_use]
+    pub fn and(mut self, others: Comparable) -> Self {
+        self.0.extend(others.0);
         self
     }
 

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::num::NonZeroU32;
 use std::str::FromStr;
 
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSqlOutput, ValueRef};
@@ -10,12 +9,10 @@ use rusqlite::{Row, ToSql};
 use serde::de::DeserializeOwned;
 
 use super::functions::Costs;
-use super::json::{Json, json, parsed};
+use super::json::Json;
 use super::{ExperimentId, SliceBlob, blob};
 use perfquilt_model::error::Error;
-use perfquilt_model::observation::{
-    HostSample, Meter, Observation, PlannedBlocks, PointBuild, PointFunctions, ProfileUse, Slices,
-};
+use perfquilt_model::observation::{Meter, Observation, PointFunctions, Slices};
 use perfquilt_model::point::Point;
 
 /// The values of a row.
@@ -70,23 +67,12 @@ record!(
     slow, p99, lane, machine, stalled, began, ended;
     ..Observation::new(0, Point::BASE, "", Meter::Time, 0.0)
 );
-record!(
-    PlannedBlocks: workload, meter, blocks, min_blocks, resolution, extended, ended, windows, wave
-);
-record!(
-    HostSample: seconds, steal, idle, preempted, major_faults, minor_faults,
-    mhz as "mhz_low, mhz_high", throttled, standstills; ..HostSample::default()
-);
 record!(Slices: point, transactions_per_slice as "transactions", values as "slice_values");
 record!(
     SliceBlob: workload, direct, block, point, transactions_per_slice as "transactions",
     values as "slice_values"
 );
 record!(PointFunctions: workload, block, point, functions as "costs");
-record!(
-    PointBuild: point, key, configure, compile, link, overhead, units, cached, profile, code_bytes
-);
-
 /// Types of one column, with the type that SQLite has for them and the conversions.
 macro_rules! column {
     ($($type:ty as $stored:ty: $write:expr, $read:expr;)+) => {
@@ -113,14 +99,7 @@ macro_rules! column {
 pub(super) use column;
 
 column!(bool, u32, i64, f64, String, Vec<u8>);
-column!(
-    Option<u32>,
-    Option<i64>,
-    Option<u64>,
-    Option<f64>,
-    Option<String>,
-    Option<NonZeroU32>
-);
+column!(Option<u32>, Option<i64>, Option<f64>, Option<String>);
 column!(
     // SQLite's integers have a sign, which counts never reach.
     u64 as i64: |number| number.cast_signed(), |number| number.cast_unsigned();
@@ -130,10 +109,6 @@ column!(
     usize as i64: |number| *number as i64, |number| usize::try_from(number).unwrap_or(usize::MAX);
     ExperimentId as i64: |id| id.0, ExperimentId;
     BTreeMap<String, f64> as Costs: |costs| Costs(costs.clone()), |costs| costs.0;
-    // A profile that this version cannot read is unknown.
-    Option<ProfileUse> as Option<String>:
-        |profile| profile.as_ref().and_then(|used| json("a profile", used).ok()),
-        |text| text.and_then(|text| parsed(&text).ok());
 );
 
 impl<T: DeserializeOwned> ReadColumns for Json<T> {
@@ -171,20 +146,5 @@ impl<T: FromStr<Err = Error>> FromSql for Word<T> {
 impl<T: Display> ToSql for Word<T> {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
         Ok(self.0.to_string().into())
-    }
-}
-
-impl Columns for Option<(f64, f64)> {
-    fn write(&self, row: &mut Values) {
-        let (low, high) = self.unzip();
-        low.write(row);
-        high.write(row);
-    }
-}
-
-impl ReadColumns for Option<(f64, f64)> {
-    fn read(row: &Row<'_>, at: &mut usize) -> rusqlite::Result<Self> {
-        let low = Option::read(row, at)?;
-        Ok(low.zip(Option::read(row, at)?))
     }
 }

@@ -1,12 +1,13 @@
 //! How long blocks took, which forecasts are made of.
 
+use serde::{Deserialize, Serialize};
+
 use perfquilt_model::error::Result;
 
-use super::columns::record;
-use super::{ExperimentId, Store};
+use super::{ExperimentId, Store, facts};
 
 /// How long a block took, with the start of its servers.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct BlockDuration {
     /// Whether it counted; otherwise it timed.
     pub counted: bool,
@@ -26,21 +27,17 @@ pub struct BlockDuration {
     pub seconds: f64,
 }
 
-record!(BlockDuration: counted, direct, block, servers, workloads, lanes, slices, seconds);
-
 impl Store {
     /// Records how long a block of an experiment took.
     pub fn record_duration(&self, id: ExperimentId, duration: &BlockDuration) -> Result<()> {
-        let into = "INSERT OR REPLACE INTO durations";
-        self.database
-            .write(into, &[("experiment", &id.0)], duration)
+        let (counted, direct, block) = (duration.counted, duration.direct, duration.block);
+        let name = format!("{counted} {direct} {block:09}");
+        self.database.put_fact(id, facts::DURATION, &name, duration)
     }
 
-    /// Returns how long the blocks of an experiment took; empty if an earlier version measured it.
+    /// Returns how long the blocks of an experiment took, ordered by their kind and number.
     pub fn durations(&self, id: ExperimentId) -> Result<Vec<BlockDuration>> {
-        self.database.records(
-            "FROM durations WHERE experiment = ?1 ORDER BY counted, direct, block",
-            [id.0],
-        )
+        let found = self.database.facts(id, facts::DURATION)?;
+        Ok(found.into_iter().map(|(_, duration)| duration).collect())
     }
 }

@@ -2,17 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use rusqlite::params;
-
 use super::json::Json;
-use super::{ExperimentId, Store};
-use perfquilt_model::comparable::{Comparable, Part};
+use super::{ExperimentId, Store, facts};
+use perfquilt_model::comparable::Comparable;
 use perfquilt_model::error::Result;
 use perfquilt_model::observation::{ExperimentHeader, Meter, PlannedBlocks, UnexecutedPatch};
 use perfquilt_model::point::Point;
-
-/// Separates the digest of a workload from the seconds of its blocks.
-const SECONDS: &str = " seconds ";
 
 /// A finished experiment.
 #[derive(Debug, Clone, PartialEq)]
@@ -52,25 +47,14 @@ impl Store {
         Ok(self.database.count(sql, [key])? > 0)
     }
 
-    /// Stores the programs and workloads that an experiment's values are observed of; the rest is in its header.
+    /// Stores the programs and workloads that an experiment's values are observed of, beside those stored before; the rest is
+    /// in its header.
     pub fn record_observed(&self, id: ExperimentId, observed: &Comparable) -> Result<()> {
-        let part = |part: &Part| observed.get(part).unwrap_or_default();
         self.database.transaction(|| {
-            let sql = "UPDATE experiments SET protocol = ?2 WHERE id = ?1";
-            let settings = format!("{} {}", part(&Part::Release), part(&Part::Recipe));
-            self.database.execute(sql, params![id.0, settings])?;
-            let sql = "INSERT OR REPLACE INTO point_identities VALUES (?1, ?2, ?3)";
-            for (point, program) in observed.programs() {
-                self.database
-                    .execute(sql, params![id.0, point.to_string(), program])?;
-            }
-            let sql = "INSERT OR REPLACE INTO workload_identities VALUES (?1, ?2, ?3)";
-            for (name, digest) in observed.workloads() {
-                let seconds = part(&Part::Seconds(name.to_owned()));
-                let both = format!("{digest}{SECONDS}{seconds}");
-                self.database.execute(sql, params![id.0, name, both])?;
-            }
-            Ok(())
+            let known = self.database.fact(id, facts::OBSERVED, "")?;
+            let known: Comparable = known.unwrap_or_default();
+            let all = known.and(observed.only(|part| !part.is_in_header()));
+            self.database.put_fact(id, facts::OBSERVED, "", &all)
         })
     }
 
@@ -80,45 +64,29 @@ impl Store {
         self.database.transaction(|| {
             let finished = "UPDATE experiments SET finished = 1 WHERE id = ?1";
             self.database.execute(finished, [id.0])?;
-            let ended = "UPDATE plans SET ended = 1 WHERE experiment = ?1";
-            self.database.execute(ended, [id.0]).map(drop)
+            let mut planned = self.planned(id)?;
+            planned.iter_mut().for_each(|plan| plan.ended = true);
+            self.plan(id, &planned)
         })
     }
 
-    /// Returns what the values of the experiment with this `header` were observed of; without programs and workloads where an
-    /// earlier version stored none.
+    /// Returns what the values of the experiment with this `header` were observed of; without programs and workloads where
+    /// none are stored.
     pub fn observed(&self, id: ExperimentId, header: &ExperimentHeader) -> Result<Comparable> {
-        let mut observed = Comparable::of(header);
-        let programs: Vec<(Point, String)> = self.database.rows(
-            "SELECT point, identity FROM point_identities WHERE experiment = ?1",
-            [id.0],
-        )?;
-        for (point, program) in programs {
-            observed = observed.with(Part::Program(point), program);
-        }
-        let workloads: Vec<(String, String)> = self.database.rows(
-            "SELECT workload, identity FROM workload_identities WHERE experiment = ?1",
-            [id.0],
-        )?;
-        for (name, both) in workloads {
-            let (digest, seconds) = both.split_once(SECONDS).unwrap_or((&both, ""));
-            observed = observed
-                .with(Part::Workload(name.clone()), digest)
-                .with(Part::Seconds(name), seconds);
-        }
-        Ok(observed)
+        let stored: Option<Comparable> = self.database.fact(id, facts::OBSERVED, "")?;
+        Ok(Comparable::of(header).and(stored.unwrap_or_default()))
     }
 
     /// Returns the finished experiments on `release`, the latest first.
     pub fn earlier(&self, release: &str) -> Result<Vec<EarlierExperiment>> {
         let all: Vec<(ExperimentId, Json<ExperimentHeader>)> = self.database.rows(
-            "SELECT id, header FROM experiments
-             WHERE finished = 1 AND protocol <> '' ORDER BY touched DESC",
+            "SELECT id, header FROM experiments WHERE finished = 1 ORDER BY touched DESC",
             [],
         )?;
         let mut earlier = Vec::new();
         for (id, Json(header)) in all {
-            if header.release != release {
+            let observed = self.observed(id, &header)?;
+            if header.release != release || observed.programs().next().is_none() {
                 continue;
             }
             let blocks: Vec<(Point, String, Meter, u32)> = self.database.rows(
@@ -132,7 +100,7 @@ impl Store {
                 blocks.insert((workload, meter), count);
             }
             earlier.push(EarlierExperiment {
-                observed: self.observed(id, &header)?,
+                observed,
                 header,
                 planned: self.planned(id)?,
                 measured,

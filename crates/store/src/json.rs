@@ -20,18 +20,14 @@ pub(super) struct Json<T>(pub T);
 
 impl<T: DeserializeOwned> FromSql for Json<T> {
     fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
-        parsed(value.as_str()?).map(Json)
+        let text = value.as_str()?;
+        let (json, digest) = text.split_once('\n').unwrap_or((text, ""));
+        if digest != hex::encode(Sha256::digest(json)) {
+            return Err(FromSqlError::other(Error::digest(
+                "its digest is another, so a bit was flipped",
+            )));
+        }
+        let value = serde_json::from_str(json).map_err(FromSqlError::other)?;
+        Ok(Json(value))
     }
-}
-
-/// Returns the value that [`json`] wrote.
-pub(super) fn parsed<T: DeserializeOwned>(text: &str) -> FromSqlResult<T> {
-    // Earlier versions wrote no digest.
-    let (json, digest) = text.split_once('\n').unwrap_or((text, ""));
-    if !digest.is_empty() && digest != hex::encode(Sha256::digest(json)) {
-        return Err(FromSqlError::other(Error::digest(
-            "its digest is another, so a bit was flipped",
-        )));
-    }
-    serde_json::from_str(json).map_err(FromSqlError::other)
 }

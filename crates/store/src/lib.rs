@@ -26,6 +26,7 @@ mod columns;
 mod database;
 mod durations;
 mod earlier;
+mod facts;
 mod file_error;
 mod functions;
 pub mod import;
@@ -41,9 +42,11 @@ mod tests;
 use std::cell::Cell;
 use std::path::Path;
 
-use rusqlite::{ToSql, params};
+use rusqlite::params;
+use serde::{Deserialize, Serialize};
 
 use database::Database;
+use facts::PROGRAMS;
 use json::{Json, json};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{
@@ -87,16 +90,16 @@ pub struct BlockResult<'a> {
     /// The raw slices behind the values.
     pub slices: &'a [SliceBlob],
     /// Conditions during the timing of the block.
-    pub conditions: Option<BlockConditions<'a>>,
+    pub conditions: Option<&'a BlockConditions>,
     /// Costs of functions in a counted block.
     pub functions: &'a [PointFunctions],
 }
 
 /// Conditions during the timing of a block.
-#[derive(Debug, Clone, Copy)]
-pub struct BlockConditions<'a> {
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BlockConditions {
     /// The workload.
-    pub workload: &'a str,
+    pub workload: String,
     /// Whether the block belongs to the end-to-end check.
     pub direct: bool,
     /// The block.
@@ -224,39 +227,23 @@ impl Store {
 
     /// Stores the planned number of blocks and the stopping rule, so that a report can show the progress.
     pub fn plan(&self, id: ExperimentId, planned: &[PlannedBlocks]) -> Result<()> {
-        self.database.transaction(|| {
-            let old = "DELETE FROM plans WHERE experiment = ?1";
-            self.database.execute(old, [id.0])?;
-            for plan in planned {
-                let into = "INSERT OR REPLACE INTO plans";
-                self.database.write(into, &[("experiment", &id.0)], plan)?;
-            }
-            Ok(())
-        })
+        self.database.put_fact(id, facts::PLANNED, "", planned)
     }
 
     /// Stores under `key` whether a workload executes the code that a patch changes.
     pub fn record_execution(&self, key: &str, executed: bool) -> Result<()> {
-        let sql = "INSERT OR REPLACE INTO executions VALUES (?1, ?2)";
-        let values = params![key, executed.to_string()];
-        self.database.execute(sql, values).map(drop)
+        let kind = facts::EXECUTION;
+        self.database.put_fact(PROGRAMS, kind, key, &executed)
     }
 
     /// Returns whether the workload executes the code, as stored under `key`.
     pub fn execution(&self, key: &str) -> Result<Option<bool>> {
-        let sql = "SELECT result FROM executions WHERE key = ?1";
-        let found: Option<String> = self.database.first(sql, [key])?;
-        Ok(found.and_then(|text| text.parse().ok()))
+        self.database.fact(PROGRAMS, facts::EXECUTION, key)
     }
 
     /// Stores the patches that workloads of an experiment do not execute.
     pub fn record_unexecuted(&self, id: ExperimentId, patches: &[UnexecutedPatch]) -> Result<()> {
-        let text = match patches {
-            [] => String::new(),
-            patches => json("patches", patches)?,
-        };
-        let sql = "UPDATE experiments SET unexecuted = ?2 WHERE id = ?1";
-        self.database.execute(sql, params![id.0, text]).map(drop)
+        self.database.put_fact(id, facts::UNEXECUTED, "", patches)
     }
 
     /// Stores the results of the server's own tests for servers with these keys in the cache of builds. They replace
@@ -266,49 +253,26 @@ impl Store {
         records: impl IntoIterator<Item = (&'a str, &'a TestRecord)>,
     ) -> Result<()> {
         self.database.transaction(|| {
-            for (key, record) in records {
-                let text = json("results of tests", record)?;
-                let sql = "INSERT OR REPLACE INTO tests VALUES (?1, ?2)";
-                self.database.execute(sql, params![key, text])?;
-            }
-            Ok(())
+            let mut records = records.into_iter();
+            records.try_for_each(|(key, record)| {
+                self.database.put_fact(PROGRAMS, facts::TESTS, key, record)
+            })
         })
     }
 
     /// Stores the build times of points. The seconds of a cached build do not replace those of the original
     /// build.
     pub fn record_builds(&self, id: ExperimentId, builds: &[PointBuild]) -> Result<()> {
-        self.database.transaction(|| {
+        let database = &self.database;
+        database.transaction(|| {
             for build in builds {
-                // An earlier version may have stored the times without the size.
-                let (replace, conflict) = if build.cached {
-                    (
-                        "",
-                        "ON CONFLICT (key) DO UPDATE SET code_bytes = excluded.code_bytes",
-                    )
-                } else {
-                    ("OR REPLACE", "")
-                };
-                let profile = build.profile.as_ref();
-                self.database.execute(
-                    &format!(
-                        "INSERT {replace} INTO builds VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) {conflict}"
-                    ),
-                    params![
-                        build.key,
-                        build.configure,
-                        build.compile,
-                        build.link,
-                        build.overhead,
-                        build.units,
-                        profile.map(|used| json("a profile", used)).transpose()?,
-                        build.code_bytes
-                    ],
-                )?;
-                self.database.execute(
-                    "INSERT OR REPLACE INTO experiment_builds VALUES (?1, ?2, ?3, ?4)",
-                    params![id.0, build.point.to_string(), build.key, build.cached],
-                )?;
+                let name = build.point.to_string();
+                database.put_fact(id, facts::BUILD, &name, &(&build.key, build.cached))?;
+                let known: Option<PointBuild> =
+                    database.fact(PROGRAMS, facts::BUILD, &build.key)?;
+                if !build.cached || known.is_none() {
+                    database.put_fact(PROGRAMS, facts::BUILD, &build.key, build)?;
+                }
             }
             Ok(())
         })
@@ -338,7 +302,7 @@ impl Store {
             self.insert_slices(id, result.slices)?;
             self.insert_checksums(id, result.observations, result.slices)?;
             self.insert_functions(id, result.functions)?;
-            if let Some(conditions) = &result.conditions {
+            if let Some(conditions) = result.conditions {
                 self.insert_conditions(id, conditions)?;
             }
             self.touch(id)
@@ -354,30 +318,16 @@ impl Store {
         Ok(())
     }
 
-    fn insert_conditions(&self, id: ExperimentId, conditions: &BlockConditions<'_>) -> Result<()> {
-        if conditions.discarded_rounds > 0 {
-            self.database.execute(
-                "INSERT OR REPLACE INTO spoiled VALUES (?1, ?2, ?3, ?4, ?5)",
-                params![
-                    id.0,
-                    conditions.workload,
-                    conditions.direct,
-                    conditions.block,
-                    conditions.discarded_rounds
-                ],
-            )?;
-        }
-        let Some(sample) = &conditions.sample else {
-            return Ok(());
-        };
-        let key: [(&str, &dyn ToSql); 4] = [
-            ("experiment", &id.0),
-            ("workload", &conditions.workload),
-            ("direct", &conditions.direct),
-            ("block", &conditions.block),
-        ];
+    fn insert_conditions(&self, id: ExperimentId, conditions: &BlockConditions) -> Result<()> {
+        let BlockConditions {
+            workload,
+            direct,
+            block,
+            ..
+        } = conditions;
+        let name = format!("{workload} {direct} {block:09}");
         self.database
-            .write("INSERT OR REPLACE INTO moments", &key, sample)
+            .put_fact(id, facts::CONDITIONS, &name, conditions)
     }
 
     fn insert_observations(

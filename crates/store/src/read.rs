@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use rusqlite::params;
 
-use super::columns::{ReadColumns, Record, Word};
+use super::columns::{ReadColumns, Record};
+use super::facts::{self, PROGRAMS};
 use super::json::Json;
-use super::{ExperimentId, ExperimentSummary, Store};
+use super::{BlockConditions, ExperimentId, ExperimentSummary, Store};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{
     Conditions, ExcludedReadings, ExperimentHeader, HostSample, Meter, Observation, PlannedBlocks,
@@ -112,10 +113,34 @@ impl Store {
     /// Returns the stored supplement: planned blocks, build times, conditions and discarded rounds.
     pub fn supplement(&self, id: ExperimentId) -> Result<Supplement> {
         let planned = self.planned(id)?;
+        let mut blocks: BTreeMap<String, Vec<BlockConditions>> = BTreeMap::new();
+        for (_, block) in self
+            .database
+            .facts::<BlockConditions>(id, facts::CONDITIONS)?
+        {
+            blocks
+                .entry(block.workload.clone())
+                .or_default()
+                .push(block);
+        }
+        let conditions = blocks.iter().filter_map(|(workload, blocks)| {
+            let samples: Vec<HostSample> = blocks.iter().filter_map(|block| block.sample).collect();
+            Conditions::over(workload, &samples)
+        });
+        let left_out = blocks.iter().map(|(workload, blocks)| {
+            let plans = planned.iter().filter(|plan| plan.workload == *workload);
+            ExcludedReadings {
+                // The first meter that is read from slices.
+                meter: plans.map(|plan| plan.meter).min().unwrap_or(Meter::Time),
+                workload: workload.clone(),
+                count: blocks.iter().map(|block| block.discarded_rounds).sum(),
+                reason: "rounds in which a transaction of some server was restarted".to_owned(),
+            }
+        });
         Ok(Supplement {
             builds: self.builds(id)?,
-            left_out: self.discarded(id, &planned)?,
-            conditions: self.conditions(id)?,
+            left_out: left_out.filter(|left_out| left_out.count > 0).collect(),
+            conditions: conditions.collect(),
             unexecuted: self.unexecuted(id)?,
             planned,
             ..Supplement::default()
@@ -124,81 +149,46 @@ impl Store {
 
     /// Returns the patches that workloads of an experiment do not execute.
     pub fn unexecuted(&self, id: ExperimentId) -> Result<Vec<UnexecutedPatch>> {
-        let sql = "SELECT unexecuted FROM experiments WHERE id = ?1 AND unexecuted <> ''";
-        let found = self.database.first(sql, [id.0])?;
-        Ok(found.map_or_else(Vec::new, |Json(patches)| patches))
-    }
-
-    /// Returns the number of discarded rounds by workload, assigned to the first meter that is read from
-    /// slices.
-    fn discarded(
-        &self,
-        id: ExperimentId,
-        planned: &[PlannedBlocks],
-    ) -> Result<Vec<ExcludedReadings>> {
-        let rounds: Vec<(String, u64)> = self.database.rows(
-            "SELECT workload, sum(rounds) FROM spoiled WHERE experiment = ?1 GROUP BY 1 ORDER BY 1",
-            [id.0],
-        )?;
-        let meter = |workload: &str| {
-            let plans = planned.iter().filter(|plan| plan.workload == workload);
-            plans.map(|plan| plan.meter).min().unwrap_or(Meter::Time)
-        };
-        Ok(rounds
-            .into_iter()
-            .map(|(workload, count)| ExcludedReadings {
-                meter: meter(&workload),
-                workload,
-                count,
-                reason: "rounds in which a transaction of some server was restarted".to_owned(),
-            })
-            .collect())
-    }
-
-    /// Returns the conditions on the machine, by workload.
-    fn conditions(&self, id: ExperimentId) -> Result<Vec<Conditions>> {
-        let sql = format!(
-            "SELECT workload, {} FROM moments WHERE experiment = ?1 ORDER BY workload, direct, block",
-            HostSample::names()
-        );
-        let samples: Vec<(String, HostSample)> = self.database.rows(&sql, [id.0])?;
-        let mut by_workload: BTreeMap<String, Vec<HostSample>> = BTreeMap::new();
-        for (workload, sample) in samples {
-            by_workload.entry(workload).or_default().push(sample);
-        }
-        Ok(by_workload
-            .iter()
-            .filter_map(|(workload, samples)| Conditions::over(workload, samples))
-            .collect())
+        let found = self.database.fact(id, facts::UNEXECUTED, "")?;
+        Ok(found.unwrap_or_default())
     }
 
     /// Returns the planned blocks; empty without a plan.
     pub fn planned(&self, id: ExperimentId) -> Result<Vec<PlannedBlocks>> {
-        let query = "FROM plans WHERE experiment = ?1";
-        self.database.records(query, [id.0])
+        let found = self.database.fact(id, facts::PLANNED, "")?;
+        Ok(found.unwrap_or_default())
     }
 
     /// Returns the build times of points with their cache keys.
     pub fn builds(&self, id: ExperimentId) -> Result<Vec<PointBuild>> {
-        let from = "FROM experiment_builds JOIN builds USING (key) WHERE experiment = ?1";
-        let mut builds: Vec<PointBuild> = self.database.records(from, [id.0])?;
-        builds.sort_by_key(|build| build.point);
-        Ok(builds)
+        let builds = self.built(id)?.into_iter().map(|(point, key, cached)| {
+            let build = self.database.fact(PROGRAMS, facts::BUILD, &key)?;
+            Ok(build.map(|build| PointBuild {
+                point,
+                cached,
+                ..build
+            }))
+        });
+        builds.filter_map(Result::transpose).collect()
+    }
+
+    /// Returns the points of an experiment with the keys of their servers in the cache of builds, and whether it found them there.
+    fn built(&self, id: ExperimentId) -> Result<Vec<(Point, String, bool)>> {
+        let found = self.database.facts(id, facts::BUILD)?.into_iter();
+        let built = found.map(|(name, (key, cached))| Ok((name.parse()?, key, cached)));
+        let mut built: Vec<_> = built.collect::<Result<_>>()?;
+        built.sort();
+        Ok(built)
     }
 
     /// Returns the results of the server's own tests at the points of an experiment whose servers were tested, whenever
     /// that was.
     pub fn tests(&self, id: ExperimentId) -> Result<BTreeMap<Point, TestRecord>> {
-        let found = self.database.map(
-            "SELECT point, record FROM experiment_builds JOIN tests USING (key) WHERE experiment = ?1",
-            params![id.0],
-            // An unreadable record is treated as absent, because the tests can run again.
-            |row| Ok((row.get::<_, Word<_>>(0)?.0, row.get(1).ok())),
-        )?;
-        let found = found.into_iter();
-        let records =
-            found.filter_map(|(point, record)| record.map(|Json(record)| (point, record)));
-        Ok(records.collect())
+        let records = self.built(id)?.into_iter().map(|(point, key, _)| {
+            let record = self.database.fact(PROGRAMS, facts::TESTS, &key)?;
+            Ok(record.map(|record| (point, record)))
+        });
+        records.filter_map(Result::transpose).collect()
     }
 
     /// Returns the costs of functions in the counted blocks.

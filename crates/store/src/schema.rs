@@ -29,7 +29,7 @@ pub(super) struct DatabaseKind {
 pub(super) const RESULTS: DatabaseKind = DatabaseKind {
     application: 0x7071_7552,
     tables: include_str!("results.sql"),
-    version: 23,
+    version: 24,
     name: "results",
     maker: "perfquilt run",
     export: "`perfquilt report NAME --format jsonl` of that perfquilt exports an experiment, which `perfquilt analyse` \

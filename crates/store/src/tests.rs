@@ -124,22 +124,85 @@ fn a_block_without_its_checksum_is_damaged() {
     assert!(error.message().contains("is damaged"), "{error}");
 }
 
+/// Reads the header and all that is known of an experiment beside its values.
+fn read_facts(store: &Store, id: ExperimentId) -> Result<(), Error> {
+    let header = store.header(id)?;
+    store.supplement(id)?;
+    store.durations(id)?;
+    store.observed(id, &header)?;
+    store.tests(id)?;
+    store.execution("abc").map(drop)
+}
+
 #[test]
-fn a_flipped_bit_of_a_header_is_an_error() {
+fn a_flipped_bit_of_a_header_or_fact_is_an_error() {
     let (store, folder) = fresh();
     let id = store.begin(&header(3), "key").unwrap();
-    assert!(store.header(id).is_ok());
+    let planned = [PlannedBlocks::fixed("oltp", Meter::Time, 3)];
+    store.plan(id, &planned).unwrap();
+    let build = PointBuild {
+        key: "abc".into(),
+        ..PointBuild::default()
+    };
+    store.record_builds(id, &[build]).unwrap();
+    store
+        .record_tests([("abc", &TestRecord::default())])
+        .unwrap();
+    store.record_execution("abc", true).unwrap();
+    store.record_unexecuted(id, &[]).unwrap();
+    let observed = Comparable::default().with(Part::Program(Point::BASE), "a");
+    store.record_observed(id, &observed).unwrap();
+    let duration = BlockDuration {
+        counted: false,
+        direct: false,
+        block: 0,
+        servers: 2,
+        workloads: 1,
+        lanes: 1,
+        slices: 1.0,
+        seconds: 2.0,
+    };
+    store.record_duration(id, &duration).unwrap();
+    let conditions = BlockConditions {
+        workload: "oltp".into(),
+        direct: false,
+        block: 0,
+        sample: None,
+        discarded_rounds: 4,
+    };
+    let result = BlockResult {
+        conditions: Some(&conditions),
+        ..BlockResult::default()
+    };
+    store.append_block(id, &result).unwrap();
+    read_facts(&store, id).unwrap();
+
     let connection = Connection::open(file(&folder)).unwrap();
-    let read = "SELECT header FROM experiments";
-    let whole: String = connection.query_row(read, [], |row| row.get(0)).unwrap();
-    for place in 0..whole.len() {
-        let mut flipped = whole.clone().into_bytes();
-        flipped[place] ^= 1 << (place % 7);
-        let text = String::from_utf8(flipped).unwrap();
-        let write = "UPDATE experiments SET header = ?1";
-        connection.execute(write, [text]).unwrap();
-        assert!(store.header(id).is_err(), "byte {place}");
+    let mut tried = 0;
+    for (table, column) in [("experiments", "header"), ("facts", "value")] {
+        let sql = format!("SELECT {column} FROM {table}");
+        let mut statement = connection.prepare(&sql).unwrap();
+        let all = statement.query_map([], |row| row.get(0)).unwrap();
+        let all: Vec<String> = all.map(Result::unwrap).collect();
+        let sql = format!("UPDATE {table} SET {column} = ?1 WHERE {column} = ?2");
+        for whole in &all {
+            for place in 0..whole.len() {
+                let mut flipped = whole.clone().into_bytes();
+                flipped[place] ^= 1 << (place % 7);
+                let text = String::from_utf8(flipped).unwrap();
+                connection.execute(&sql, [&text, whole]).unwrap();
+                assert!(read_facts(&store, id).is_err(), "byte {place} of {whole}");
+                connection.execute(&sql, [whole, &text]).unwrap();
+                tried += 1;
+            }
+        }
+        read_facts(&store, id).unwrap();
     }
+    assert!(tried > 1000, "{tried}");
+    // A fact in another's place.
+    let moved = "UPDATE facts SET name = 'true true 000000007' WHERE kind = 'duration'";
+    assert_eq!(connection.execute(moved, []).unwrap(), 1);
+    assert_eq!(read_facts(&store, id).unwrap_err().kind(), Kind::Internal);
 }
 
 /// One flipped bit in any part of a block is an error that names the block and the command that measures it again.
@@ -444,17 +507,18 @@ fn supplements_come_back() {
         standstills: 3,
     };
     for (direct, steal) in [(false, 0.01), (true, 0.03), (true, 0.05)] {
-        let result = BlockResult {
-            conditions: Some(BlockConditions {
-                workload: "oltp",
-                direct,
-                block: 0,
-                sample: Some(HostSample {
-                    steal,
-                    ..host_sample
-                }),
-                discarded_rounds: 4,
+        let conditions = BlockConditions {
+            workload: "oltp".into(),
+            direct,
+            block: 0,
+            sample: Some(HostSample {
+                steal,
+                ..host_sample
             }),
+            discarded_rounds: 4,
+        };
+        let result = BlockResult {
+            conditions: Some(&conditions),
             ..BlockResult::default()
         };
         store.append_block(id, &result).unwrap();

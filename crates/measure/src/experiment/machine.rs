@@ -285,19 +285,22 @@ impl<'a> ThisMachine<'a> {
         let _ = std::fs::remove_dir_all(&folder);
         // What one of them writes for another is no input.
         let written: BTreeSet<PathBuf> = traces.iter().flatten().flat_map(Trace::written).collect();
+        let mut reason = None;
         for ((workload, mut read, records), trace) in untraced.into_iter().zip(&mut traces) {
             match trace {
                 Ok(trace) => records.remember(&mut read, trace, &written)?,
                 Err(error) => {
-                    progress::warn(Warning::untraced(format!(
-                        "what {} reads is known only as far as commands and `inputs` name it, because it cannot be traced: {}",
-                        whose(workload),
-                        error.message()
-                    )));
+                    reason.get_or_insert(error.message().to_owned());
                     self.untraced.push(whose(workload));
                 }
             }
             self.inputs.extend(read);
+        }
+        if let Some(reason) = reason {
+            progress::warn(Warning::untraced(format!(
+                "what is read by {} is known only as far as commands and `inputs` name it, because it cannot be traced: {reason}",
+                self.untraced.join(" and ")
+            )));
         }
         Ok(())
     }

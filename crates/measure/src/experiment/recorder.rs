@@ -242,16 +242,17 @@ impl<'a> Recorder<'a> {
         } else {
             Vec::new()
         };
+        let conditions = BlockConditions {
+            workload: workload.to_owned(),
+            direct: block.is_end_to_end(),
+            block: block.stored_as(0),
+            sample,
+            discarded_rounds: measured.discarded_rounds,
+        };
         let result = BlockResult {
             observations: &observations,
             slices: &slices,
-            conditions: Some(BlockConditions {
-                workload,
-                direct: block.is_end_to_end(),
-                block: block.stored_as(0),
-                sample,
-                discarded_rounds: measured.discarded_rounds,
-            }),
+            conditions: Some(&conditions),
             ..BlockResult::default()
         };
         self.store.append_block(self.id, &result)?;

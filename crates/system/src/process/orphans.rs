@@ -71,7 +71,7 @@ impl OrphanProcess {
     /// Returns whether a process that is not among the descendants of `own` traces it.
     fn is_traced_by_others(&self, own: u32) -> bool {
         let before = tracer(self.pid);
-        before.is_some_and(|pid| !process_tree(own).contains(&pid))
+        before.is_some_and(|pid| !has_ancestor(pid, own))
             // A tracer may end between the two looks.
             && tracer(self.pid) == before
     }
@@ -116,9 +116,20 @@ pub(super) fn others_of_group(group: u32) -> Vec<String> {
 
 /// Returns the process that traces `pid`.
 fn tracer(pid: u32) -> Option<u32> {
+    other_process("TracerPid", pid)
+}
+
+/// Returns whether `pid` is `ancestor` or a descendant of it. A list of descendants would not do: the kernel may leave out
+/// children while others end.
+fn has_ancestor(pid: u32, ancestor: u32) -> bool {
+    std::iter::successors(Some(pid), |&pid| other_process("PPid", pid)).any(|pid| pid == ancestor)
+}
+
+/// Returns the process that the field `name` of `/proc/PID/status` names.
+fn other_process(name: &str, pid: u32) -> Option<u32> {
     let status = KernelFields::read(format!("/proc/{pid}/status"));
-    let tracer = status.get("TracerPid")?.parse().ok();
-    tracer.filter(|&tracer| tracer != 0)
+    let other = status.get(name)?.parse().ok();
+    other.filter(|&other| other != 0)
 }
 
 /// Reaps the child `pid` if it has ended; returns whether it has.
