@@ -1,5 +1,6 @@
 """What the programs of ci/bench and ci share: the built program, the command line, commands and what they take, experiments
-in copies of a workspace, workspaces with planted patches, a bot on a GitHub of its own."""
+in copies of a workspace, workspaces with planted patches, a bot on a GitHub of its own,
+Debian's source packages."""
 
 import argparse
 import contextlib
@@ -545,3 +546,72 @@ def delivery(number, event, **document):
 def git(folder, *words):
     environment = {"PATH": os.environ["PATH"], "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null"}
     return run("git", "-c", "user.name=x", "-c", "user.email=x@example.org", *words, cwd=folder, env=environment)
+
+
+# ------------------------------------------------------------------------------------------------ Debian's packages
+
+# A workspace of a package's series, for commands that build nothing.
+PACKAGE = """[upstream]
+name = "x"
+current = "1"
+release = [{releases}]
+[recipe]
+[preset]
+[server]
+adapter = "mariadb"
+"""
+
+
+def package_workspace(folder, patches, *trees):
+    """A workspace with the patches, whose releases 1, 2 … are the trees."""
+    releases = ", ".join(f'{{ version = "{version}", directory = "{tree}" }}' for version, tree in enumerate(trees, 1))
+    (folder / "bench-config").mkdir(parents=True)
+    (folder / "bench-config/perfquilt.toml").write_text(PACKAGE.format(releases=releases))
+    shutil.copytree(patches, folder / "patches", symlinks=True)
+    return folder
+
+
+def apt(work, *suites):
+    """The environment of an apt with lists of its own, of these suites' sources; the machine's files are not touched."""
+    folder = work / "apt"
+    for name in ("lists/partial", "cache/archives/partial", "parts"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    lists = [*pathlib.Path("/etc/apt").glob("sources.list"), *pathlib.Path("/etc/apt/sources.list.d").glob("*")]
+    texts = [file.read_text() for file in lists]
+    mirrors = [re.search(r"^(?:URIs:|deb(?:-src)?(?: +\[[^]]*\])?) *(\S+/debian/?)(?:\s|$)", text, re.M) for text in texts]
+    text, mirror = next(((text, found[1]) for text, found in zip(texts, mirrors) if found), ("", None))
+    if not mirror:
+        sys.exit("error: no Debian mirror in /etc/apt/sources.list.d")
+    keys = re.search(r"signed-by(?::\s*|=)(/[^]\s]+)", text, re.I)
+    keys = keys[1] if keys else "/usr/share/keyrings/debian-archive-keyring.gpg"
+    (folder / "parts/own.sources").write_text(
+        f"Types: deb-src\nURIs: {mirror}\nSuites: {' '.join(suites)}\nComponents: main\nSigned-By: {keys}\n"
+    )
+    (folder / "apt.conf").write_text(
+        f'Dir::Etc::sourcelist "/dev/null";\nDir::Etc::sourceparts "{folder}/parts";\n'
+        f'Dir::State::lists "{folder}/lists";\nDir::Cache "{folder}/cache";\n'
+        'Acquire::Languages "none";\nAPT::Sandbox::User "root";\n'
+    )
+    env = dict(os.environ, APT_CONFIG=str(folder / "apt.conf"))
+    if not any((folder / "lists").glob("*Sources")):
+        subprocess.run(["apt-get", "-qq", "update"], env=env, check=True)
+    return env
+
+
+def debian_source(folder, env, package, suite):
+    """Downloads and unpacks a source package: upstream's tree without applied patches (`tree`), and its `patches`. Returns its
+    version, or None where this fails."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    try:
+        get = ["apt-get", "-qq", "--download-only", "--only-source", "-t", suite, "source", package]
+        subprocess.run(get, cwd=folder, env=env, check=True, capture_output=True, text=True)
+        dsc = next(folder.glob("*.dsc"))
+        unpack = ["dpkg-source", "--skip-patches", "--no-check", "-x", dsc, folder / "tree"]
+        subprocess.run(unpack, check=True, capture_output=True, text=True)
+        shutil.move(folder / "tree/debian/patches", folder / "patches")
+    except (subprocess.CalledProcessError, OSError) as error:
+        print(f"note: {package} cannot be had from {suite}: {getattr(error, 'stderr', error)}", file=sys.stderr)
+        return None
+    shutil.rmtree(folder / "tree/.pc", ignore_errors=True)
+    return re.search(r"^Version: (.*)$", dsc.read_text(errors="replace"), re.M)[1]
