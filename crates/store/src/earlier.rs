@@ -85,8 +85,11 @@ impl Store {
         )?;
         let mut earlier = Vec::new();
         for (id, Json(header)) in all {
+            if header.release != release {
+                continue;
+            }
             let observed = self.observed(id, &header)?;
-            if header.release != release || observed.programs().next().is_none() {
+            if observed.programs().next().is_none() {
                 continue;
             }
             let blocks: Vec<(Point, String, Meter, u32)> = self.database.rows(

@@ -31,14 +31,14 @@ pub(super) struct Guess {
 
 /// MariaDB on a shared virtual machine.
 pub(super) const DATABASE: Guess = Guess {
-    variance: (0.0095 * 0.0095, 2.0 * 0.0075 * 0.0075),
+    variance: (0.006 * 0.006, 2.0 * 0.0045 * 0.0045),
     start: 0.5,
     connect: 1.0,
-    count: (8.0, 6.0),
+    count: (4.0, 1.5),
 };
 /// Redis on a shared virtual machine.
 pub(super) const SMALL_SERVER: Guess = Guess {
-    variance: (0.004 * 0.004, 2.0 * 0.003 * 0.003),
+    variance: (0.006 * 0.006, 2.0 * 0.006 * 0.006),
     start: 0.2,
     connect: 0.5,
     count: (1.0, 0.8),
@@ -537,11 +537,11 @@ mod tests {
 
     #[test]
     fn as_many_blocks_as_the_resolution_needs() {
-        let preset = preset(Some(0.008));
+        let preset = preset(Some(0.005));
         let six = [6];
         let forecast = basis(&preset, &six).forecast().unwrap();
         assert!((10..60).contains(&forecast.blocks), "{forecast:?}");
-        assert!(forecast.half_width <= 0.008);
+        assert!(forecast.half_width <= 0.005);
         // Six servers, a client and the slices.
         let each = 6.0 * DATABASE.start + DATABASE.connect + 2.0;
         assert_eq!(forecast.seconds, f64::from(forecast.blocks) * each);
