@@ -47,6 +47,12 @@ def arguments(doc, flags=None, **options):
     return parser.parse_args()
 
 
+def lacks(error, hint):
+    """Ends as a program does that lacks something: `ci/nightly` leaves it out."""
+    print(f"error: {error}\nhint: {hint}", file=sys.stderr)
+    sys.exit(2)
+
+
 def tool(program=PROGRAM):
     """The absolute path of the built program; ends without it."""
     if not program.exists():
