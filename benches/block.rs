@@ -12,7 +12,7 @@ use perfquilt_config::Workload;
 use perfquilt_judge::attribution::attribute_with;
 use perfquilt_measure::experiment::Failed;
 use perfquilt_measure::experiment::collected::{Collected, NoteOn};
-use perfquilt_measure::experiment::recorder::Readings;
+use perfquilt_measure::experiment::readings::Readings;
 use perfquilt_model::observation::{
     ExperimentHeader, Meter, Observation, PlannedBlocks, Supplement,
 };
@@ -133,7 +133,7 @@ impl Case {
         let readings = Readings {
             timed: vec![Meter::Time],
             counted: Vec::new(),
-            workloads: self.workloads.iter().collect(),
+            workloads: self.workloads.clone(),
         };
         let mut collected =
             Collected::load(&self.store, id, self.planned.clone(), &readings).unwrap();

@@ -10,6 +10,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)]
 
 use std::path::{Path, PathBuf};
+use std::slice::from_ref;
 
 use clap::Parser;
 use perfquilt_bench::server::{self, Launch, Running, Scratch, ServerAdapter, ServerSpace};
@@ -78,14 +79,12 @@ impl<'a> Bench<'a> {
         let built = run::build_points(ws, &prepared, (recipe, None), &[Point::BASE]).unwrap();
         let server = built[0].built.as_ref().unwrap().dir.clone();
         let adapter = server::adapter(ws).unwrap();
-        let clients = Clients::new(ws, &prepared.release.name, &[workload]).unwrap();
-        let data = clients.data_key(workload).unwrap().unwrap();
+        let clients = Clients::new(ws, &prepared.release.name, from_ref(workload)).unwrap();
+        let data = clients.data_sets().unwrap().into_keys().next().unwrap();
         let release = format!("peers-{}", prepared.release.name);
         let data_of = (release.as_str(), server.as_path());
-        let template = clients
-            .template(ws, adapter.as_ref(), &[workload], data_of)
-            .unwrap();
-        let bytes = server::size_of_tree(&template).unwrap();
+        let template = clients.template(ws, adapter.as_ref(), data_of).unwrap();
+        let bytes = perfquilt_system::caches::size(&template);
         Bench {
             adapter,
             server,

@@ -237,7 +237,7 @@ fn the_examples_of_an_adapter_and_a_client_measure_a_server() {
 
     let workload = ws.config.workload("hello").unwrap();
     let kinds = [workload::LINE];
-    let clients = Clients::of_kinds(&kinds, &ws, "1.0", &[workload]).unwrap();
+    let clients = Clients::of_kinds(&kinds, &ws, "1.0", std::slice::from_ref(workload)).unwrap();
     let block = workload::TimedBlock {
         workload,
         seconds: 0.2,

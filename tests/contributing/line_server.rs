@@ -41,7 +41,7 @@ impl ServerAdapter for LineServer {
         let address = ListenAddress::new(launch.dir, None)?;
         let words = vec![
             launch.server.join("bin/line-server").into(),
-            address.socket.clone().into(),
+            address.endpoint.socket.clone().into(),
         ];
         let plan = StartPlan {
             stop: Stop::Signal { may_kill: true },

@@ -20,7 +20,7 @@ mod servers;
 pub mod sessions;
 pub mod step;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 mod training;
 pub mod watch;
 

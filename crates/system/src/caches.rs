@@ -207,6 +207,17 @@ pub fn size(path: &Path) -> u64 {
 mod tests {
     use super::*;
 
+    #[test]
+    fn size_counts_files_and_does_not_follow_links() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("sub")).unwrap();
+        std::fs::write(dir.path().join("sub/a"), [0; 1000]).unwrap();
+        std::fs::write(dir.path().join("b"), [0; 24]).unwrap();
+        assert_eq!(size(dir.path()), 1024);
+        std::os::unix::fs::symlink("/", dir.path().join("root")).unwrap();
+        assert!(size(dir.path()) < 2000);
+    }
+
     fn aged(path: &Path, days: u64) {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, [0; 100]).unwrap();

@@ -25,3 +25,4 @@ pub mod mounts;
 pub mod packages;
 pub mod process;
 pub mod remove;
+pub mod threads;

@@ -10,6 +10,7 @@ use super::call_graph::CallGraph;
 use crate::server::{Instrumentation, Running};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_system::process::Command;
+use perfquilt_system::threads;
 
 /// Timeout of one command; a dump of a large server takes well under a second.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -63,19 +64,7 @@ impl Control {
     fn send(&self, running: &mut Running, words: &[&str]) -> Result<()> {
         let command = words.join(" ");
         // A process answers within a third of a second, most of which vgdb waits.
-        let answers: Vec<Result<Option<Vec<String>>>> = std::thread::scope(|scope| {
-            let send = |&pid: &u32| {
-                let command = &command;
-                scope.spawn(move || self.send_to(pid, command))
-            };
-            let sent: Vec<_> = self.pids.iter().map(send).collect();
-            let answer =
-                |thread: std::thread::ScopedJoinHandle<'_, Result<Option<Vec<String>>>>| {
-                    let panicked = |_| Err(Error::internal("a thread that runs vgdb failed"));
-                    thread.join().unwrap_or_else(panicked)
-                };
-            sent.into_iter().map(answer).collect()
-        });
+        let answers = threads::each(&self.pids, |pid| self.send_to(*pid, &command));
         running.check()?;
         for answer in answers {
             if let Some(output) = answer? {

@@ -1,6 +1,7 @@
 //! Runs the same transactions on two servers, under callgrind or sampled by perf.
 
 use std::path::{Path, PathBuf};
+use std::slice::from_ref;
 use std::time::Instant;
 
 use super::table;
@@ -14,6 +15,7 @@ use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::profile::CostTable;
 use perfquilt_model::progress;
+use perfquilt_system::caches;
 use perfquilt_system::process::check_interrupted;
 
 /// Target seconds of a run under valgrind without counting; counting makes it about ten times as long.
@@ -241,11 +243,11 @@ impl<'a> Side<'a> {
     ) -> Result<Self> {
         let workload = request.workload;
         let adapter = server::adapter(ws)?;
-        let clients = Clients::new(ws, server.release, &[workload])?;
-        let template = clients.template(ws, adapter.as_ref(), &[workload], server.data)?;
+        let clients = Clients::new(ws, server.release, from_ref(workload))?;
+        let template = clients.template(ws, adapter.as_ref(), server.data)?;
         let space = ServerSpace {
             servers: SERVERS,
-            bytes: server::size_of_tree(&template)?,
+            bytes: caches::size(&template),
         };
         let scratch = Scratch::open(ws, space)?;
         Ok(Side {

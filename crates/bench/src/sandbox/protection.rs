@@ -25,21 +25,13 @@ pub struct Protection {
 }
 
 impl Protection {
-    fn held(what: &'static str, found: impl Into<String>) -> Self {
+    /// Describes what was `found`; it holds unless there is something `otherwise`.
+    fn of(what: &'static str, found: impl Into<String>, otherwise: Option<String>) -> Self {
         Protection {
             what,
-            holds: true,
+            holds: otherwise.is_none(),
             found: found.into(),
-            otherwise: None,
-        }
-    }
-
-    fn missing(what: &'static str, found: impl Into<String>, otherwise: impl Into<String>) -> Self {
-        Protection {
-            what,
-            holds: false,
-            found: found.into(),
-            otherwise: Some(otherwise.into()),
+            otherwise,
         }
     }
 }
@@ -54,30 +46,29 @@ pub fn protections(
 ) -> Vec<Protection> {
     let root = rustix::process::geteuid().is_root();
     let resolved = limits::resolve(limits);
+    let (filter, bubblewrap) = (
+        "bubblewrap, with a filter of system calls",
+        "install bubblewrap; `perfquilt doctor` has the command",
+    );
     let sandbox = match check_support(limits) {
-        Ok(()) => Protection::held("sandbox", "bubblewrap, with a filter of system calls"),
-        Err(why) => Protection::missing(
-            "sandbox",
-            why,
-            "install bubblewrap; `perfquilt doctor` has the command",
-        ),
+        Ok(()) => Protection::of("sandbox", filter, None),
+        Err(why) => Protection::of("sandbox", why, Some(bubblewrap.to_owned())),
     };
     let user = if root {
-        Protection::held("user", format!("root starts its code as `{}`", limits.user))
+        format!("root starts its code as `{}`", limits.user)
     } else {
-        Protection::held("user", "the bot's own, which is not root")
+        "the bot's own, which is not root".to_owned()
     };
+    let user = Protection::of("user", user, None);
     let open = |path: &&Path| std::fs::metadata(path).is_ok_and(|found| !is_private(&found));
     let private = match [workspace, state].iter().find(|path| open(path)) {
-        None => Protection::held("files", "only this user has rights to the workspace"),
-        Some(path) => Protection::missing(
-            "files",
-            format!("other users can enter {}", path.display()),
-            format!(
-                "`chmod go-rwx {}`; a bot that starts does it itself",
-                path.display()
-            ),
-        ),
+        None => Protection::of("files", "only this user has rights to the workspace", None),
+        Some(path) => {
+            let shown = path.display();
+            let closing = format!("`chmod go-rwx {shown}`; a bot that starts does it itself");
+            let found = format!("other users can enter {shown}");
+            Protection::of("files", found, Some(closing))
+        }
     };
     let group = Cgroup::create(&resolved);
     let (memory, processes) = (resolved.memory_mib, resolved.processes);
@@ -86,28 +77,25 @@ pub fn protections(
         cpus => format!(" and the time of {cpus} processors"),
     };
     let most = format!("{memory} MiB and {processes} processes{time}");
-    let counted = match group {
-        Some(group) => Protection::held(
-            "memory, processes",
-            format!("{most} of a job, by {}", group.described()),
-        ),
-        None => Protection::missing(
-            "memory, processes",
+    let (found, otherwise) = match group {
+        Some(group) => (format!("{most} of a job, by {}", group.described()), None),
+        None => (
             format!(
                 "{memory} MiB and {processes} processes of a job, looked at once a second; {processes} processes of the user"
             ),
-            "a control group: as root, or with \
-             `systemd-run --property=Delegate=yes --property=TasksMax=infinity perfquilt bot serve`",
+            Some(
+                "a control group: as root, or with \
+                 `systemd-run --property=Delegate=yes --property=TasksMax=infinity perfquilt bot serve`"
+                    .to_owned(),
+            ),
         ),
     };
+    let counted = Protection::of("memory, processes", found, otherwise);
+    let (shown, free) = (areas.display(), limits.free_mib);
     let disk = if device(areas).is_some_and(|own| Some(own) != device(state)) {
-        Protection::held(
-            "disk",
-            format!("{} is a file system of its own", areas.display()),
-        )
+        let found = format!("{shown} is a file system of its own");
+        Protection::of("disk", found, None)
     } else {
-        let shown = areas.display();
-        let free = limits.free_mib;
         let otherwise = if root {
             "`area_mib` of [bot] makes a file system of that size when the bot starts".to_owned()
         } else {
@@ -118,7 +106,7 @@ pub fn protections(
         };
         let found =
             format!("{free} MiB and their inodes are left free, looked at ten times a second");
-        Protection::missing("disk, inodes", found, otherwise)
+        Protection::of("disk, inodes", found, Some(otherwise))
     };
     vec![sandbox, user, private, counted, disk]
 }

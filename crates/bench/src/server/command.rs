@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
@@ -17,6 +17,7 @@ use perfquilt_config::{Section, Server, expand, expand_word};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_system::files::{read_text, write_file};
 use perfquilt_system::process::Command;
+use perfquilt_system::threads::lock;
 
 /// Maximum time of one run of the ready command.
 const READY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -259,7 +260,7 @@ fn free_port() -> Result<u16> {
     /// How many ports are kept from being given again, far more than servers run at once.
     const KEPT: usize = 4096;
     let listen = |address: IpAddr| TcpListener::bind((address, 0));
-    let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut given = lock(&GIVEN);
     if given.len() >= KEPT {
         given.clear();
     }

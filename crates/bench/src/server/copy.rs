@@ -84,23 +84,6 @@ fn read_block(source: &mut File, block: &mut [u8]) -> std::io::Result<usize> {
     Ok(filled)
 }
 
-/// Returns the total size in bytes of the files under `dir`.
-pub fn size_of_tree(dir: &Path) -> Result<u64> {
-    let mut bytes = 0;
-    for entry in std::fs::read_dir(dir).map_err(|e| Error::io("read", dir, &e))? {
-        let entry = entry.map_err(|e| Error::io("read", dir, &e))?;
-        let path = entry.path();
-        // Copying does not follow symbolic links either.
-        let meta = std::fs::symlink_metadata(&path).map_err(|e| Error::io("read", &path, &e))?;
-        if meta.is_dir() {
-            bytes += size_of_tree(&path)?;
-        } else {
-            bytes += meta.len();
-        }
-    }
-    Ok(bytes)
-}
-
 /// Syncs everything under `dir` to the disk, so that a power failure after its publication cannot leave it
 /// incomplete.
 pub(super) fn sync_tree(dir: &Path) -> Result<()> {
@@ -155,17 +138,6 @@ mod tests {
             assert!(std::fs::read(&to).unwrap() == bytes, "{length}");
             assert!(to.metadata().unwrap().blocks() * 512 <= 2 * BLOCK as u64);
         }
-    }
-
-    #[test]
-    fn size_counts_files_and_does_not_follow_links() {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::create_dir(dir.path().join("sub")).unwrap();
-        std::fs::write(dir.path().join("sub/a"), [0; 1000]).unwrap();
-        std::fs::write(dir.path().join("b"), [0; 24]).unwrap();
-        assert_eq!(size_of_tree(dir.path()).unwrap(), 1024);
-        std::os::unix::fs::symlink("/", dir.path().join("root")).unwrap();
-        assert!(size_of_tree(dir.path()).unwrap() < 2000);
     }
 
     #[test]

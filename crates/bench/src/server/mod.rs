@@ -17,15 +17,18 @@ mod program;
 mod running;
 mod scratch;
 mod start_failure;
+pub(crate) mod stream;
 mod template;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Config, Server};
 use perfquilt_model::error::{Error, Result};
+use perfquilt_model::observation::Meter;
 use perfquilt_model::progress;
 use perfquilt_system::digest;
 use sha2::{Digest, Sha256};
@@ -33,7 +36,7 @@ use sha2::{Digest, Sha256};
 use crate::inputs::{Inputs, Records};
 
 pub use command::check_placeholders;
-pub use copy::{copy_tree, size_of_tree};
+pub use copy::copy_tree;
 pub use running::{
     Endpoint, ListenAddress, NAMES_OF_PIPES, Running, ServerProcess, StartPlan, Stop, vgdb_prefix,
 };
@@ -161,6 +164,16 @@ fn provide_data(adapter: &dyn ServerAdapter, launch: &Launch<'_>) -> Result<Path
     Ok(data)
 }
 
+/// Returns a file of the built server.
+fn part(server: &Path, name: &str) -> Result<PathBuf> {
+    let path = server.join(name);
+    if path.exists() {
+        Ok(path)
+    } else {
+        Err(incomplete(server, name))
+    }
+}
+
 /// Returns the error for a built server without the file `what`.
 fn incomplete(server: &Path, what: &str) -> Error {
     Error::server_program(format!("the built server has no {what}"))
@@ -171,27 +184,9 @@ fn incomplete(server: &Path, what: &str) -> Error {
 /// Reads the counters of a running server.
 pub type StorageReader = fn(&Endpoint) -> Result<StorageCounts>;
 
-/// A server's own counts since its start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct StorageCounts {
-    /// Reads of data files.
-    pub reads: u64,
-    /// Writes of data files and logs.
-    pub writes: u64,
-    /// Times that the disk had to store data files or logs.
-    pub syncs: u64,
-}
-
-impl StorageCounts {
-    /// Returns the changes since `before`.
-    pub(crate) fn since(self, before: StorageCounts) -> StorageCounts {
-        StorageCounts {
-            reads: self.reads.saturating_sub(before.reads),
-            writes: self.writes.saturating_sub(before.writes),
-            syncs: self.syncs.saturating_sub(before.syncs),
-        }
-    }
-}
+/// A server's own counts since its start: reads of data files, writes of data files and logs, and how often the disk had to
+/// store these.
+pub type StorageCounts = BTreeMap<Meter, u64>;
 
 /// The adapters. A new one is a file with its [`ServerAdapter`] and a line here.
 pub const ADAPTERS: &[AdapterKind] = &[mariadb::KIND, mysql::KIND, postgresql::KIND, command::KIND];

@@ -1,11 +1,11 @@
 //! Runs MySQL with an initialised data directory. Servers with a `bin/mariadbd` are run as MariaDB, so that one experiment
 //! can compare the two.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use super::innodb::{InnodbAdapter, Layout, Vendor, check_settings, option};
-use super::{AdapterKind, incomplete, mariadb};
+use super::{AdapterKind, mariadb, part};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_system::process::Command;
 
@@ -51,16 +51,6 @@ pub(super) const KIND: AdapterKind = AdapterKind {
     check: |server| check_settings(server, "mysql"),
     adapter: |setup| Ok(Box::new(InnodbAdapter::new(&VENDOR, setup)?)),
 };
-
-/// Returns a file of the built server.
-fn part(server: &Path, name: &str) -> Result<PathBuf> {
-    let path = server.join(name);
-    if path.exists() {
-        Ok(path)
-    } else {
-        Err(incomplete(server, name))
-    }
-}
 
 fn layout(server: &Path) -> Result<Layout> {
     let messages = part(server, "share/english/errmsg.sys")?;

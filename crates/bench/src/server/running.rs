@@ -187,12 +187,11 @@ pub struct StartPlan<'a> {
     pub values: BTreeMap<String, String>,
 }
 
-/// The address on which a server is to listen.
+/// The address on which a server is to listen: a Unix socket, with a path short enough for the kernel, and a port, if the server
+/// needs one.
 pub struct ListenAddress {
-    /// A Unix socket, with a path short enough for the kernel.
-    pub socket: PathBuf,
-    /// A port on the loopback interface, if the server needs one.
-    pub port: Option<u16>,
+    /// The address.
+    pub endpoint: Endpoint,
     /// Holds the socket if the start's own path is too long.
     folder: Option<Scratch>,
 }
@@ -202,8 +201,10 @@ impl ListenAddress {
     pub fn new(dir: &Path, port: Option<u16>) -> Result<Self> {
         let (parent, folder) = socket_folder(dir)?;
         Ok(ListenAddress {
-            socket: parent.join("s.sock"),
-            port,
+            endpoint: Endpoint {
+                socket: parent.join("s.sock"),
+                port,
+            },
             folder,
         })
     }
@@ -242,10 +243,10 @@ fn placeholder_values(
     let mut values = BTreeMap::from([
         ("server".to_owned(), text(launch.server)),
         ("dir".to_owned(), text(&launch.dir.join("data"))),
-        ("socket".to_owned(), text(&address.socket)),
+        ("socket".to_owned(), text(&address.endpoint.socket)),
         ("config".to_owned(), text(config)),
     ]);
-    if let Some(port) = address.port {
+    if let Some(port) = address.endpoint.port {
         values.insert("port".to_owned(), port.to_string());
     }
     values
@@ -325,10 +326,7 @@ impl Running {
             keep: false,
         };
         Ok(Running {
-            endpoint: Endpoint {
-                socket: plan.address.socket,
-                port: plan.address.port,
-            },
+            endpoint: plan.address.endpoint,
             label: launch.label.to_owned(),
             program: program_of_server,
             values: plan.values,

@@ -57,11 +57,17 @@ fn make(
     fill: &dyn Fn(&mut Running) -> Result<()>,
 ) -> Result<()> {
     let published = parent.join(key);
-    let staging = Staging::new(parent.join(format!("{key}.tmp")))?;
-    let data = staging.0.join("data");
+    let staging = format!("{key}.tmp");
+    let path = parent.join(&staging);
+    // Remains of a killed process. The caller holds the lock, so nothing uses them.
+    if_there("remove", &path, std::fs::remove_dir_all(&path))?;
+    let mut named = tempfile::Builder::new();
+    let staging = named.prefix(&staging).rand_bytes(0).tempdir_in(parent);
+    let staging = staging.map_err(|e| Error::io("create", &path, &e))?;
+    let data = staging.path().join("data");
     adapter.prepare(server, &data)?;
     let step = progress::begin("fill the data", None);
-    let mut launch = Launch::new("the data set", server, &staging.0);
+    let mut launch = Launch::new("the data set", server, staging.path());
     launch.filling = true;
     let mut running = adapter.start(&launch)?;
     fill(&mut running)
@@ -72,22 +78,4 @@ fn make(
     std::fs::rename(&data, &published).map_err(|e| Error::io("publish", &published, &e))?;
     step.finish("");
     Ok(())
-}
-
-/// Folder of unpublished data, removed when dropped.
-struct Staging(PathBuf);
-
-impl Staging {
-    fn new(path: PathBuf) -> Result<Self> {
-        // Remains of a killed process. The caller holds the lock, so nothing uses them.
-        if_there("remove", &path, std::fs::remove_dir_all(&path))?;
-        std::fs::create_dir_all(&path).map_err(|e| Error::io("create", &path, &e))?;
-        Ok(Staging(path))
-    }
-}
-
-impl Drop for Staging {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }

@@ -2,12 +2,13 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Barrier, Mutex, PoisonError};
+use std::sync::{Barrier, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
 use perfquilt_model::error::{Error, Result};
+use perfquilt_system::threads::lock;
 
 /// Times of a burst.
 #[derive(Debug, Clone, Copy, Default)]
@@ -62,11 +63,7 @@ impl<J: Clone> Burst<J> {
             if self.over.load(Ordering::Relaxed) {
                 return;
             }
-            let job = self
-                .job
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .clone();
+            let job = lock(&self.job).clone();
             let (begun, before) = (self.now(), thread_time());
             // If a thread ended here, the others would wait at the barriers for ever.
             let result = catch_unwind(AssertUnwindSafe(|| job.iter().try_for_each(&mut work)))
@@ -76,7 +73,7 @@ impl<J: Clone> Burst<J> {
             self.last.fetch_max(ended, Ordering::Relaxed);
             self.spent.fetch_add(nanoseconds(spent), Ordering::Relaxed);
             if let Err(error) = result {
-                let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut failed = lock(&self.failed);
                 failed.get_or_insert(error);
             }
             self.end.wait();
@@ -97,7 +94,7 @@ impl<J: Clone> BurstHandle<'_, J> {
     /// Runs `job` on all threads.
     pub(super) fn run(&mut self, job: J) -> Result<BurstTime> {
         let burst = self.burst;
-        *burst.job.lock().unwrap_or_else(PoisonError::into_inner) = Some(job);
+        *lock(&burst.job) = Some(job);
         burst.spent.store(0, Ordering::Relaxed);
         burst.first.store(u64::MAX, Ordering::Relaxed);
         burst.last.store(0, Ordering::Relaxed);
@@ -105,7 +102,7 @@ impl<J: Clone> BurstHandle<'_, J> {
         // they have started.
         burst.begin.wait();
         burst.end.wait();
-        let mut failed = burst.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failed = lock(&burst.failed);
         if let Some(error) = failed.take() {
             return Err(error);
         }

@@ -239,17 +239,8 @@ impl BlockSlices {
         };
         let meters = Meter::ALL.into_iter().filter(|meter| meter.is_usage());
         let rows_of = |meter: Meter| {
-            let row = |&(point, used): &(Point, ServerUsage)| {
-                let amount = match meter {
-                    Meter::Rss => used.peak_bytes?,
-                    Meter::ContextSwitches => used.switches?,
-                    Meter::IoBytes => used.io_bytes?,
-                    Meter::IoCalls => used.io_calls?,
-                    Meter::ServerReads => used.storage?.reads,
-                    Meter::ServerWrites => used.storage?.writes,
-                    Meter::ServerSyncs => used.storage?.syncs,
-                    _ => return None,
-                };
+            let row = |(point, used): &(Point, ServerUsage)| {
+                let (point, amount) = (*point, *used.get(&meter)?);
                 let is_peak = meter == Meter::Rss;
                 Some(Slices {
                     point,
@@ -339,12 +330,8 @@ mod tests {
             untimed_share: 0.125,
             ..BlockSlices::default()
         };
-        let used = ServerUsage {
-            peak_bytes: Some(1 << 20),
-            switches: Some(112),
-            ..ServerUsage::default()
-        };
-        measured.add_usage(&[(Point::Step(0), used)], 0);
+        let used = ServerUsage::from([(Meter::Rss, 1 << 20), (Meter::ContextSwitches, 112)]);
+        measured.add_usage(&[(Point::Step(0), used.clone())], 0);
         let [switches] = measured.of(Meter::ContextSwitches) else {
             panic!("{measured:?}")
         };
@@ -357,10 +344,7 @@ mod tests {
         let switches = &measured.of(Meter::ContextSwitches)[0];
         assert_eq!(switches.transactions_per_slice, 79);
         // Nothing in a whole block is one; what is unknown is missing.
-        let used = ServerUsage {
-            io_calls: Some(0),
-            ..ServerUsage::default()
-        };
+        let used = ServerUsage::from([(Meter::IoCalls, 0)]);
         measured.add_usage(&[(Point::Step(0), used)], 0);
         assert_eq!(measured.of(Meter::IoCalls)[0].values, [1.0]);
         for unknown in [Meter::Rss, Meter::ContextSwitches, Meter::IoBytes] {

@@ -1,6 +1,6 @@
 //! The clients of an experiment's workloads.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -26,7 +26,7 @@ pub struct Clients {
 
 impl Clients {
     /// Creates clients for the workloads of `ws` on the servers of `release`, a name in its configuration.
-    pub fn new(ws: &Workspace, release: &str, workloads: &[&Workload]) -> Result<Self> {
+    pub fn new(ws: &Workspace, release: &str, workloads: &[Workload]) -> Result<Self> {
         Self::of_kinds(KINDS, ws, release, workloads)
     }
 
@@ -35,7 +35,7 @@ impl Clients {
         kinds: &[WorkloadKind],
         ws: &Workspace,
         release: &str,
-        workloads: &[&Workload],
+        workloads: &[Workload],
     ) -> Result<Self> {
         let environment = Environment::new(ws.bench_config())?;
         let mut clients = BTreeMap::new();
@@ -119,59 +119,49 @@ impl Clients {
         client.ok_or_else(|| Error::internal(format!("no client for workload `{}`", workload.name)))
     }
 
-    /// Returns the key of the prepared data of `workload`; `None` if it needs none before the start.
-    pub fn data_key(&self, workload: &Workload) -> Result<Option<String>> {
-        self.client(workload)?.data_key(&self.environment)
+    /// Returns the data sets that clients need before the start by their keys, each with a client that prepares it.
+    pub fn data_sets(&self) -> Result<BTreeMap<String, &dyn Client>> {
+        let mut sets = BTreeMap::new();
+        for client in self.clients.values() {
+            let key = client.data_key(&self.environment)?;
+            sets.extend(key.map(|key| (key, client.as_ref())));
+        }
+        Ok(sets)
     }
 
-    /// Returns the key of the prepared data of `workloads`: a digest of the release that creates it, the identity of
+    /// Returns the key of the prepared data of the workloads: a digest of the release that creates it, the identity of
     /// the adapter and every data set.
     pub fn template_key(
         &self,
         ws: &Workspace,
         release: &str,
         adapter: &dyn ServerAdapter,
-        workloads: &[&Workload],
     ) -> Result<String> {
-        let mut sets = BTreeSet::new();
-        for workload in workloads {
-            sets.extend(self.data_key(workload)?);
-        }
         let mut digest = Sha256::new();
         digest.update(format!("{release}\n{}\n", server::identity(ws, adapter)?));
-        sets.iter()
-            .for_each(|set| digest.update(format!("{set}\n")));
+        for set in self.data_sets()?.keys() {
+            digest.update(format!("{set}\n"));
+        }
         Ok(format!(
             "{release}-{}",
             &hex::encode(digest.finalize())[..16]
         ))
     }
 
-    /// Returns the folder of the data of `workloads` that starts are cloned from. The built server in the folder `server`
+    /// Returns the folder of the data of the workloads that starts are cloned from. The built server in the folder `server`
     /// prepares them as those of `release`, unless they exist.
     pub fn template(
         &self,
         ws: &Workspace,
         adapter: &dyn ServerAdapter,
-        workloads: &[&Workload],
         (release, server): (&str, &Path),
     ) -> Result<PathBuf> {
-        let key = self.template_key(ws, release, adapter, workloads)?;
-        let fill = |running: &mut Running| self.fill(workloads, running);
+        let key = self.template_key(ws, release, adapter)?;
+        // Each data set is filled once, in a database of its own.
+        let fill = |running: &mut Running| {
+            let mut clients = self.data_sets()?.into_values();
+            clients.try_for_each(|client| client.fill(&self.environment, running))
+        };
         prepare_template(&ws.cache().join("data"), adapter, server, &key, &fill)
-    }
-
-    /// Fills a running server with the data of all `workloads`, each data set once, in a database of
-    /// its own.
-    fn fill(&self, workloads: &[&Workload], running: &Running) -> Result<()> {
-        let mut sets = BTreeMap::new();
-        for workload in workloads {
-            let client = self.client(workload)?;
-            if let Some(key) = client.data_key(&self.environment)? {
-                sets.insert(key, client);
-            }
-        }
-        let mut clients = sets.into_values();
-        clients.try_for_each(|client| client.fill(&self.environment, running))
     }
 }

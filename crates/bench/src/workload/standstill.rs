@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,7 @@ use crate::server::Running;
 use perfquilt_model::point::Point;
 use perfquilt_system::control_groups::{freezers, is_frozen};
 use perfquilt_system::process::{OrphanProcess, children, process_tree, was_stopped};
+use perfquilt_system::threads::lock;
 
 /// Time between two looks.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -104,11 +105,11 @@ impl StandstillWatch {
     /// repeated.
     pub(super) fn repeats(&self, begin: Instant) -> bool {
         self.look_at_servers();
-        let mut repeated = self.repeated.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut repeated = lock(&self.repeated);
         if repeated.len() >= self.most {
             return false;
         }
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = lock(&self.seen);
         let mut here = seen.extract_if(.., |seen| seen.end >= begin);
         let Some(first) = here.next() else {
             return false;
@@ -138,7 +139,7 @@ impl StandstillWatch {
         self.look_at_servers();
         drop(self.stop);
         let lasting = self.thread.join().ok().flatten();
-        let seen = std::mem::take(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner));
+        let seen = std::mem::take(&mut *lock(&self.seen));
         let left = match lasting {
             Some(what) => Some(Standstill { what, lasts: true }),
             None => seen.into_iter().next().map(|seen| Standstill {
@@ -147,10 +148,7 @@ impl StandstillWatch {
             }),
         };
         Standstills {
-            repeated: self
-                .repeated
-                .into_inner()
-                .unwrap_or_else(PoisonError::into_inner),
+            repeated: std::mem::take(&mut *lock(&self.repeated)),
             timed: self.timed.into_inner(),
             left,
         }
@@ -159,7 +157,7 @@ impl StandstillWatch {
 
 fn note(seen: &Mutex<Vec<Seen>>, what: String) {
     let end = Instant::now();
-    let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut seen = lock(seen);
     seen.push(Seen { end, what });
 }
 
@@ -314,7 +312,7 @@ mod tests {
     /// A watch sees what stands still in all tests of this program.
     fn alone() -> std::sync::MutexGuard<'static, ()> {
         static ALONE: Mutex<()> = Mutex::new(());
-        ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&ALONE)
     }
 
     fn sleep() -> perfquilt_system::process::Child {

@@ -1,15 +1,16 @@
 //! Monitors the machine during a measurement, through /proc.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::standstill::{StandstillWatch, Standstills};
 use crate::cpu_quota::ControlGroups;
 use crate::server::{Endpoint, StorageCounts, StorageReader};
-use perfquilt_model::observation::HostSample;
+use perfquilt_model::observation::{HostSample, Meter};
 use perfquilt_system::host::KernelFields;
 use perfquilt_system::process::{process_tree, stat_field};
+use perfquilt_system::threads::lock;
 
 /// Records the state of the measuring processors and the servers, and reports the changes at the end.
 #[derive(Debug)]
@@ -33,8 +34,8 @@ struct HostState {
     at: Instant,
     ticks: Option<Ticks>,
     servers: BTreeMap<u32, ProcessCounts>,
-    /// The servers' own counters; `None` for a server that does not answer.
-    storage: Vec<Option<StorageCounts>>,
+    /// The servers' own counters; none of a server that does not answer.
+    storage: Vec<StorageCounts>,
     mhz: Option<(f64, f64)>,
     /// How long processes stood still because a processor quota was used up.
     throttled: Duration,
@@ -66,22 +67,13 @@ struct Switches {
     voluntary: u64,
 }
 
-/// Resources that a server with all its processes used while a block was timed. A value that the kernel does not report, or of a
-/// server without a living process, is missing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ServerUsage {
-    /// The most resident memory since its start, in bytes: the sum of its processes' own peaks, with memory that they
-    /// share counted once.
-    pub peak_bytes: Option<u64>,
-    /// Context switches, voluntary and involuntary.
-    pub switches: Option<u64>,
-    /// Bytes of the calls below.
-    pub io_bytes: Option<u64>,
-    /// Calls that read or wrote files or pipes (`syscr` and `syscw` of proc(5)); those for sockets alone do not count.
-    pub io_calls: Option<u64>,
-    /// The server's own counters, if it was asked and answered.
-    pub storage: Option<StorageCounts>,
-}
+/// Resources that a server with all its processes used while a block was timed, by meter. A value that the kernel or the
+/// server does not report, or of a server without a living process, is missing.
+///
+/// `rss` is the most resident memory since the start, in bytes: the sum of the processes' own peaks, with memory that they share
+/// counted once. Context switches are voluntary and involuntary ones; `io_calls` those of `syscr` and `syscw` of proc(5), which read
+/// or wrote files or pipes, not sockets alone.
+pub type ServerUsage = BTreeMap<Meter, u64>;
 
 impl HostMonitor {
     /// Starts monitoring the processors `cpus` and the processes `pids` with their descendants.
@@ -112,31 +104,27 @@ impl HostMonitor {
         }
         let storage = self.storage.as_ref();
         let state = HostState::read(&self.cpus, &self.pids, &self.groups, storage);
-        *self.start.lock().unwrap_or_else(PoisonError::into_inner) = state;
-        *self.changes.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *lock(&self.start) = state;
+        *lock(&self.changes) = None;
     }
 
     /// Stops: changes from here on do not count. Called while clients are still connected, since a server may end the
     /// process or thread of a connection with it.
     pub fn stop(&self) {
         let changes = self.changes();
-        *self.changes.lock().unwrap_or_else(PoisonError::into_inner) = Some(changes);
+        *lock(&self.changes) = Some(changes);
     }
 
     /// Returns the changes from the start until the monitor was stopped, or until now: of the host, and of each server in
     /// the order of [`HostMonitor::begin`]. Values of the host that the kernel does not report are 0; ended processes do not
     /// count.
     pub fn end(self) -> (HostSample, Vec<ServerUsage>) {
-        let stopped = self
-            .changes
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let stopped = lock(&self.changes).take();
         stopped.unwrap_or_else(|| self.changes())
     }
 
     fn changes(&self) -> (HostSample, Vec<ServerUsage>) {
-        let start = self.start.lock().unwrap_or_else(PoisonError::into_inner);
+        let start = lock(&self.start);
         let seconds = start.at.elapsed().as_secs_f64();
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let mut moment = HostSample {
@@ -157,8 +145,12 @@ impl HostMonitor {
         }
         // Asking comes last, since it costs the servers something too.
         let after = read_storage(self.storage.as_ref());
-        for ((usage, &before), after) in usages.iter_mut().zip(&start.storage).zip(after) {
-            usage.storage = after.zip(before).map(|(after, before)| after.since(before));
+        for ((usage, before), after) in usages.iter_mut().zip(&start.storage).zip(after) {
+            let since = |(meter, count): (Meter, u64)| {
+                let before = *before.get(&meter)?;
+                Some((meter, count.saturating_sub(before)))
+            };
+            usage.extend(after.into_iter().filter_map(since));
         }
         moment.mhz = match (start.mhz, read_mhz(&self.cpus)) {
             (Some(one), Some(other)) => Some((one.0.min(other.0), one.1.max(other.1))),
@@ -203,13 +195,14 @@ fn usage(pid: u32, start: &BTreeMap<u32, ProcessCounts>, moment: &mut HostSample
         });
     }
     let pids: Vec<u32> = counts.keys().copied().collect();
-    ServerUsage {
-        peak_bytes: peak_bytes(&pids),
-        switches: Some(switches),
-        io_bytes: io.map(|(bytes, _)| bytes),
-        io_calls: io.map(|(_, calls)| calls),
-        storage: None,
-    }
+    let amounts = [
+        (Meter::Rss, peak_bytes(&pids)),
+        (Meter::ContextSwitches, Some(switches)),
+        (Meter::IoBytes, io.map(|(bytes, _)| bytes)),
+        (Meter::IoCalls, io.map(|(_, calls)| calls)),
+    ];
+    let known = |(meter, amount)| Some((meter, amount?));
+    amounts.into_iter().filter_map(known).collect()
 }
 
 impl HostState {
@@ -232,14 +225,14 @@ impl HostState {
 }
 
 /// Returns each server's own counters; nothing if they are not to be read.
-fn read_storage(storage: Option<&(StorageReader, Vec<Endpoint>)>) -> Vec<Option<StorageCounts>> {
+fn read_storage(storage: Option<&(StorageReader, Vec<Endpoint>)>) -> Vec<StorageCounts> {
     let Some((reader, endpoints)) = storage else {
         return Vec::new();
     };
     // A server that does not answer fails its client as well, which reports it.
     endpoints
         .iter()
-        .map(|endpoint| reader(endpoint).ok())
+        .map(|endpoint| reader(endpoint).unwrap_or_default())
         .collect()
 }
 
@@ -406,7 +399,7 @@ mod tests {
         let pages = vec![1u8; 64 << 20];
         let (moment, usage) = monitor.end();
         assert_eq!(usage.len(), 2);
-        assert!(usage[0].peak_bytes > Some(64 << 20), "{usage:?}");
+        assert!(usage[0][&Meter::Rss] > 64 << 20, "{usage:?}");
         assert_eq!(usage[1], ServerUsage::default());
         assert!(work != 0 && pages.len() > 1);
         assert!(moment.seconds > 0.0);
@@ -423,8 +416,8 @@ mod tests {
             std::fs::write(file.path(), [1; 1000]).unwrap();
         }
         let (_, usage) = monitor.end();
-        assert!(usage[0].io_calls >= Some(50), "{usage:?}");
-        assert!(usage[0].io_bytes >= Some(50_000), "{usage:?}");
+        assert!(usage[0][&Meter::IoCalls] >= 50, "{usage:?}");
+        assert!(usage[0][&Meter::IoBytes] >= 50_000, "{usage:?}");
     }
 
     #[test]
@@ -437,11 +430,11 @@ mod tests {
             if endpoint.port.is_none() {
                 return Err(perfquilt_model::error::Error::client_failed("no answer"));
             }
-            Ok(StorageCounts {
-                reads: 10 * asked,
-                writes: 100,
-                syncs: 7,
-            })
+            Ok(StorageCounts::from([
+                (Meter::ServerReads, 10 * asked),
+                (Meter::ServerWrites, 100),
+                (Meter::ServerSyncs, 7),
+            ]))
         }
         let endpoint = |port| Endpoint {
             socket: "/nonexistent".into(),
@@ -453,13 +446,12 @@ mod tests {
         monitor.storage = Some((reader, vec![endpoint(Some(1)), endpoint(None)]));
         monitor.restart();
         let (_, usage) = monitor.end();
-        let counted = StorageCounts {
-            reads: 20,
-            writes: 0,
-            syncs: 0,
+        let counted = |usage: &ServerUsage| {
+            [Meter::ServerReads, Meter::ServerWrites, Meter::ServerSyncs]
+                .map(|meter| usage.get(&meter).copied())
         };
-        assert_eq!(usage[0].storage, Some(counted));
-        assert_eq!(usage[1].storage, None);
+        assert_eq!(counted(&usage[0]), [Some(20), Some(0), Some(0)]);
+        assert_eq!(counted(&usage[1]), [None; 3]);
     }
 
     #[test]
@@ -490,7 +482,7 @@ mod tests {
         }
         let (_, usage) = monitor.end();
         // Other tests of this process write less meanwhile.
-        assert!(usage[0].io_bytes < Some(20_000_000), "{usage:?}");
+        assert!(usage[0][&Meter::IoBytes] < 20_000_000, "{usage:?}");
     }
 
     #[test]

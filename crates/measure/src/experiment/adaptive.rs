@@ -8,12 +8,11 @@ use std::ops::Range;
 use std::time::Instant;
 
 use super::attempt::Attempt;
-use super::bench;
 use super::driver::Driver;
 use super::identity;
 use super::open::OpenExperiment;
-use super::plan::{Reading, Scope};
-use super::servers::{Server, Servers, programs, vary_layouts};
+use super::plan::{BlockKind, Scope};
+use super::servers::{Server, Servers, programs, vary_layouts, wanted_layouts};
 use super::site::Site;
 use super::spec::Spec;
 use super::strategy::RequestedBlocks;
@@ -24,24 +23,15 @@ use perfquilt_config::{Layouts, Preset};
 use perfquilt_judge::bisect::{MeasuredBlock, Question};
 use perfquilt_model::comparable::{Comparable, Part};
 use perfquilt_model::error::{Error, Result};
-use perfquilt_model::observation::{ExperimentHeader, Meter, Metric};
+use perfquilt_model::observation::{ExperimentHeader, Meter};
 use perfquilt_model::point::Point;
 use perfquilt_model::progress;
 use perfquilt_store::{EarlierExperiment, Store};
 
-/// How states are measured with one workload and meter.
-pub struct AdaptiveSpec<'a> {
-    /// With one workload and one meter.
-    settings: Spec<'a>,
-    workload: String,
-    metric: Metric,
-    site: Site,
-}
-
-impl<'a> AdaptiveSpec<'a> {
-    /// Resolves the settings of `preset`, of whose workloads and meters those of the question alone are measured, and asks the
-    /// site that measures. `header` names the changes between the states.
-    pub fn resolve(
+impl<'a> Spec<'a> {
+    /// Resolves the settings of `preset` for states, of whose workloads and meters those of the question alone are measured,
+    /// and asks the site that measures. `header` names the changes between the states.
+    pub fn of_question(
         ws: &'a Workspace,
         preset: &Preset,
         question: &Question,
@@ -53,92 +43,67 @@ impl<'a> AdaptiveSpec<'a> {
             meters: vec![meter],
             ..preset.clone()
         };
-        let site = progress::silently(|| Site::ask(ws, &preset, !meter.is_timed()))?;
+        let site = progress::silently(|| Site::ask(ws, &preset))?;
         if !meter.is_timed() && !site.facts.meters.contains(&meter) {
             let fault = format!("{meter} cannot be read with {}", site.facts.counter);
             return Err(Error::measuring(fault));
         }
-        let layouts = if meter.is_timed() {
-            preset.layouts.unwrap_or(Layouts::Padded)
-        } else {
-            Layouts::Off
-        };
-        Ok(AdaptiveSpec {
-            settings: Spec::resolve(ws, &preset, &site, layouts, header)?,
-            workload: question.workload.clone(),
-            metric: question.meter,
-            site,
-        })
+        Spec::resolve(ws, &preset, site, wanted_layouts(&preset), header)
     }
 
-    /// Returns what blocks are observed of besides programs, if layouts can be varied as the preset says.
-    pub fn observed(&self) -> Result<Comparable> {
-        self.settings.observed(std::iter::empty())
-    }
-
-    /// Opens the experiment of `key` for more blocks; a new one is called `name`.
-    pub fn open(mut self, name: String, key: &str, store: &'a Store) -> Result<AdaptiveRunner<'a>> {
-        self.settings.header.experiment = name;
-        let (attempt, observed) = (Attempt::of_key(key), self.observed()?);
-        let open = OpenExperiment::begin(&self.settings, attempt, &[], &observed, &[], store)?;
-        Ok(AdaptiveRunner {
-            spec: self,
-            open,
-            servers: Servers::new(),
-        })
-    }
-
-    /// Returns the blocks that were measured under `key`; none if no experiment has that key.
-    pub fn stored(&self, store: &Store, key: &str) -> Result<Vec<MeasuredBlock>> {
-        match store.header_of_key(key)? {
-            Some(begun) => self.blocks_of(store, &begun.experiment, &state_of),
-            None => Ok(Vec::new()),
-        }
-    }
-
-    fn blocks_of(
-        &self,
-        store: &Store,
-        experiment: &str,
-        state_of: &dyn Fn(Point) -> Option<usize>,
-    ) -> Result<Vec<MeasuredBlock>> {
-        blocks_of(store, experiment, &self.workload, self.metric, state_of)
-    }
-
-    /// Returns the identities of the harnesses that measure this meter in the same way: reading other meters
+    /// Returns the identities of the harnesses that measure the meters in the same way: reading other meters
     /// beside it makes no difference.
     fn harnesses(&self) -> Result<BTreeSet<String>> {
-        let settings = &self.settings;
-        let mut counters = vec![settings.counter.clone()];
-        if settings.counter.is_empty() && self.site.scheduler.is_none() {
+        let mut counters = vec![self.site.facts.counter.clone()];
+        if counters[0].is_empty() && self.site.scheduler.is_none() {
             counters.extend(Counter::detect().ok().map(|counter| counter.describe()));
         }
-        let layouts = if self.metric.meter.is_timed() {
-            vec![settings.layouts]
+        let layouts = if self.readings.counted.is_empty() {
+            vec![self.layouts]
         } else {
             vec![Layouts::Off, Layouts::Padded]
         };
         let mut harnesses = BTreeSet::new();
         for counter in counters {
             for &layouts in &layouts {
-                harnesses.insert(identity::harness(settings.ws, &counter, layouts)?);
+                harnesses.insert(identity::harness(self.ws, &counter, layouts)?);
             }
         }
         Ok(harnesses)
     }
 }
 
-/// Measures states in an open experiment.
+/// Measures states in an open experiment with one workload and meter.
 pub struct AdaptiveRunner<'a> {
-    spec: AdaptiveSpec<'a>,
+    spec: Spec<'a>,
+    question: Question,
     open: OpenExperiment<'a>,
     servers: Servers,
 }
 
-impl AdaptiveRunner<'_> {
+impl<'a> AdaptiveRunner<'a> {
+    /// Opens the experiment of `key`, with the settings that `spec` has of `question`, for more blocks; a new one is called `name`.
+    pub fn open(
+        mut spec: Spec<'a>,
+        question: &Question,
+        name: String,
+        key: &str,
+        store: &'a Store,
+    ) -> Result<Self> {
+        spec.header.experiment = name;
+        let (attempt, observed) = (Attempt::of_key(key), spec.observed([])?);
+        let open = OpenExperiment::begin(&spec, attempt, &[], &observed, &[], store)?;
+        Ok(AdaptiveRunner {
+            spec,
+            question: question.clone(),
+            open,
+            servers: Servers::new(),
+        })
+    }
+
     /// Adds a state's server. Whether the first one can be linked again holds for all.
     pub fn add(&mut self, state: usize, built: &Built) -> Result<()> {
-        let settings = &mut self.spec.settings;
+        let settings = &mut self.spec;
         let point = Point::Step(state);
         let server = Server::new(point, built, &settings.header);
         if self.servers.is_empty() {
@@ -174,7 +139,7 @@ impl AdaptiveRunner<'_> {
 
     /// Returns the blocks measured so far, from `number` on.
     pub fn blocks(&self, number: u32) -> Result<Vec<MeasuredBlock>> {
-        let mut blocks = self.spec.stored(self.open.store, &self.open.key)?;
+        let mut blocks = stored(self.open.store, &self.open.key, &self.question)?;
         blocks.retain(|block| block.number >= number);
         Ok(blocks)
     }
@@ -202,7 +167,7 @@ impl AdaptiveRunner<'_> {
 
     /// Measures and stores blocks `numbers` of `states`. Returns the states that failed.
     fn drive(&self, states: &[usize], numbers: Range<u32>) -> Result<BTreeMap<usize, Error>> {
-        let (AdaptiveSpec { settings, site, .. }, open) = (&self.spec, &self.open);
+        let (spec, open) = (&self.spec, &self.open);
         let points: Vec<Point> = states.iter().map(|&state| Point::Step(state)).collect();
         let mut servers = Servers::new();
         for point in &points {
@@ -215,31 +180,28 @@ impl AdaptiveRunner<'_> {
         if let Some(base) = base.or_else(|| servers.get(points.first()?)).cloned() {
             servers.insert(Point::BASE, base);
         }
-        vary_layouts(&settings.preset, &mut servers)?;
-        let header = settings.header.clone();
-        let setup = settings.setup(servers, states.len(), header, &[])?;
+        vary_layouts(&spec.preset, &mut servers)?;
+        let setup = spec.setup(servers, states.len(), spec.header.clone(), &[])?;
         let margin = Meter::default_margin;
-        let readings = settings.readings();
-        let mut driver = Driver::new(open.store, open.id, readings, Vec::new(), &margin)?;
+        let mut driver = Driver::new(open.store, open.id, &spec.readings, Vec::new(), &margin)?;
         let scope = Scope {
             seed: identity::seed(&open.key),
             points: &points,
             windows: &[],
             lanes: 1,
-            workloads: &settings.preset.workloads,
+            workloads: &spec.preset.workloads,
             blocks: 0,
             count_blocks: 0,
-            layouts: settings.layouts,
+            layouts: spec.layouts,
             direct: &[],
         };
-        let reading = if self.spec.metric.meter.is_timed() {
-            Reading::Timed
+        let kind = if self.question.meter.meter.is_timed() {
+            BlockKind::Timed
         } else {
-            Reading::Counted
+            BlockKind::Counted
         };
-        let mut strategy = RequestedBlocks::new(numbers, scope, reading);
-        let wave = site.wave(settings.ws);
-        let bench = bench::open(settings, site, setup, &open.key, wave)?;
+        let mut strategy = RequestedBlocks::new(numbers, scope, kind);
+        let bench = spec.executor(setup, &open.key, spec.site.wave(spec.ws))?;
         let (failed, end) = driver.drive(&mut strategy, bench.as_ref());
         bench.close(end.is_ok());
         end?;
@@ -262,22 +224,20 @@ impl AdaptiveRunner<'_> {
         store: &Store,
         keys: &BTreeMap<usize, String>,
     ) -> Result<Vec<MeasuredBlock>> {
-        let AdaptiveSpec {
-            settings, workload, ..
-        } = &self.spec;
+        let (spec, question) = (&self.spec, &self.question);
         let own = self.open.store.header(self.open.id)?.experiment;
-        let observed = self.spec.observed()?;
+        let observed = spec.observed([])?;
         // The length of a block does not change the counts.
-        let is_timed = self.spec.metric.meter.is_timed();
+        let is_timed = question.meter.meter.is_timed();
         let matters = |part: &Part| match part {
-            Part::Seconds(_) => is_timed && part.is_of(workload),
-            part => part.is_condition() || part.is_of(workload),
+            Part::Seconds(_) => is_timed && part.is_of(&question.workload),
+            part => part.is_condition() || part.is_of(&question.workload),
         };
-        let harnesses = self.spec.harnesses()?.into_iter();
+        let harnesses = spec.harnesses()?.into_iter();
         let like = harnesses.map(|harness| observed.clone().with(Part::Harness, harness));
         let like: Vec<Comparable> = like.map(|conditions| conditions.only(matters)).collect();
         let mut known = Vec::new();
-        for earlier in store.earlier(&settings.header.release)? {
+        for earlier in store.earlier(&spec.header.release)? {
             let name = &earlier.header.experiment;
             let is_own = std::ptr::eq(store, self.open.store) && *name == own;
             if is_own || !like.contains(&earlier.observed.only(matters)) {
@@ -288,7 +248,7 @@ impl AdaptiveRunner<'_> {
                 continue;
             }
             let states = |point: Point| shared.get(&point).copied();
-            let blocks = self.spec.blocks_of(store, name, &states)?;
+            let blocks = blocks_of(store, name, question, &states)?;
             known.extend(blocks.into_iter().map(|block| MeasuredBlock {
                 source: Some(name.clone()),
                 ..block
@@ -336,21 +296,28 @@ fn state_of(point: Point) -> Option<usize> {
 /// change when their experiment gets more of the others.
 const DIRECT: u32 = 1 << 31;
 
+/// Returns the blocks about `question` that were measured under `key`; none if no experiment has that key.
+pub fn stored(store: &Store, key: &str, question: &Question) -> Result<Vec<MeasuredBlock>> {
+    match store.header_of_key(key)? {
+        Some(begun) => blocks_of(store, &begun.experiment, question, &state_of),
+        None => Ok(Vec::new()),
+    }
+}
+
 /// Returns the blocks of an experiment with at least two of the states in `state_of`. End-to-end blocks
 /// come after the others.
 fn blocks_of(
     store: &Store,
     experiment: &str,
-    workload: &str,
-    metric: Metric,
+    question: &Question,
     state_of: &dyn Fn(Point) -> Option<usize>,
 ) -> Result<Vec<MeasuredBlock>> {
-    let id = store.find(experiment)?;
+    let (id, metric) = (store.find(experiment)?, question.meter);
     let (_, observations) = store.load(id)?;
     let mut blocks: BTreeMap<(bool, u32), MeasuredBlock> = BTreeMap::new();
     for observation in observations {
         let wanted = observation.experiment == experiment
-            && observation.workload == workload
+            && observation.workload == question.workload
             && observation.meter == metric.meter;
         let state = state_of(observation.point).filter(|_| wanted);
         let Some((state, cost)) = state.zip(metric.cost(&observation)) else {
@@ -392,9 +359,12 @@ mod tests {
             };
             store.append(id, &[of(0), of(1)], &[]).unwrap();
         };
+        let question = Question {
+            workload: "w".to_owned(),
+            ..crate::run::testing::question(2)
+        };
         let numbers = || -> Vec<u32> {
-            let metric = Meter::Time.into();
-            let blocks = blocks_of(&store, "toy-1-quick", "w", metric, &state_of).unwrap();
+            let blocks = stored(&store, "key", &question).unwrap();
             blocks.iter().map(|block| block.number).collect()
         };
         add(0, false);

@@ -9,7 +9,7 @@ use super::forecast::{
 use super::lanes::{automatic, wanted, within_cores};
 use super::remaining::BlockTimes;
 use super::spec::Spec;
-use perfquilt_bench::server::{self, ServerSpace, size_of_tree};
+use perfquilt_bench::server::{self, ServerSpace};
 use perfquilt_bench::workload::{Clients, allowed_cpus, lanes};
 use perfquilt_config::{Lanes, Layouts, Workload};
 use perfquilt_judge::attribution::{Collector, MeasuredScatter, Scatter};
@@ -17,6 +17,7 @@ use perfquilt_model::comparable::{CLUSTER, Comparable, Part};
 use perfquilt_model::error::Result;
 use perfquilt_model::observation::{ExperimentHeader, Meter};
 use perfquilt_store::{ExperimentSummary, Store};
+use perfquilt_system::caches;
 
 /// Returns the forecast of the experiment of `header`, for `budget` seconds in all, and how long its blocks take.
 pub(super) fn forecast(
@@ -27,8 +28,8 @@ pub(super) fn forecast(
 ) -> Result<(Forecast, BlockTimes)> {
     let spec = design.spec;
     let Spec { ws, preset, .. } = spec;
-    let workloads = spec.workloads();
-    let clients = Clients::new(ws, &header.release, &workloads)?;
+    let workloads = &spec.readings.workloads;
+    let clients = Clients::new(ws, &header.release, workloads)?;
     let guess = match ws.config.server.adapter.as_str() {
         "command" => &SMALL_SERVER,
         _ => &DATABASE,
@@ -46,12 +47,10 @@ pub(super) fn forecast(
     });
     let servers = design.most_servers();
     let adapter = server::adapter(ws)?;
-    let key = clients.template_key(spec.ws, &header.release, adapter.as_ref(), &workloads)?;
+    let key = clients.template_key(spec.ws, &header.release, adapter.as_ref())?;
     let template = ws.cache().join("data").join(key);
-    let space = match size_of_tree(&template) {
-        Ok(bytes) if template.is_dir() => Some(ServerSpace { servers, bytes }),
-        _ => None,
-    };
+    let bytes = template.is_dir().then(|| caches::size(&template));
+    let space = bytes.map(|bytes| ServerSpace { servers, bytes });
     let lanes = match (wanted(ws.config.server.disk, preset.lanes), space) {
         // A worker takes as many lanes as its machine has; machines have lanes in proportion to their cores.
         _ if cluster.is_some() => {
@@ -171,7 +170,7 @@ impl Earlier {
                 let known = found.noise.get(&workload.name);
                 known.is_none_or(|known| known.len() < most)
             };
-            let open: Vec<&Workload> = spec.workloads.iter().filter(is_open).collect();
+            let open: Vec<&Workload> = spec.readings.workloads.iter().filter(is_open).collect();
             if timed && !open.is_empty() {
                 found.add_noise(store, &summary, &open)?;
             }

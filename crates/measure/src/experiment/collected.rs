@@ -7,8 +7,7 @@ use std::collections::BTreeMap;
 
 use super::failed::Failed;
 use super::note;
-use super::plan::Reading;
-use super::recorder::Readings;
+use super::readings::Readings;
 use perfquilt_bench::workload;
 use perfquilt_config::Workload;
 use perfquilt_judge::attribution::{Collector, Stopping, Unexecuted};
@@ -38,11 +37,10 @@ pub enum NoteOn<'a> {
 }
 
 /// The observations so far, and the state derived from them.
-pub struct Collected {
+pub struct Collected<'a> {
     header: ExperimentHeader,
     planned: Vec<PlannedBlocks>,
-    /// The meters of a reading.
-    meters: BTreeMap<Reading, Vec<Meter>>,
+    readings: &'a Readings,
     /// The patches that workloads do not execute.
     unexecuted: Vec<UnexecutedPatch>,
     /// Observations of blocks over all points, by the block's number: the input of the stopping rule.
@@ -64,21 +62,19 @@ struct Rule {
     state: Option<Option<Stopping>>,
 }
 
-impl Collected {
+impl<'a> Collected<'a> {
     /// Reads the stored observations of experiment `id`; `planned` has its stopping rule.
     pub fn load(
         store: &Store,
         id: ExperimentId,
         planned: Vec<PlannedBlocks>,
-        readings: &Readings<'_>,
+        readings: &'a Readings,
     ) -> Result<Self> {
         let (header, observations) = store.load(id)?;
         let mut collected = Collected {
             header,
             planned,
-            meters: [Reading::Timed, Reading::Counted]
-                .map(|reading| (reading, readings.meters(reading).to_vec()))
-                .into(),
+            readings,
             unexecuted: store.unexecuted(id)?,
             by_block: BTreeMap::new(),
             rule: None,
@@ -128,8 +124,7 @@ impl Collected {
         for (point, error) in &failed.points {
             header.failed.insert(*point, error.message().to_owned());
         }
-        header.failed_workloads =
-            failed.recorded_workloads(|reading| self.meters[&reading].clone());
+        header.failed_workloads = failed.recorded_workloads(self.readings);
         let supplement = Supplement {
             planned,
             unexecuted: self.unexecuted.clone(),

@@ -65,8 +65,8 @@ impl<'a> Design<'a> {
             windows: &self.windows,
             lanes,
             workloads: &spec.preset.workloads,
-            blocks: blocks_of(spec.timed.is_empty(), timed_blocks),
-            count_blocks: blocks_of(spec.counted.is_empty(), spec.preset.count_blocks),
+            blocks: blocks_of(spec.readings.timed.is_empty(), timed_blocks),
+            count_blocks: blocks_of(spec.readings.counted.is_empty(), spec.preset.count_blocks),
             layouts: spec.layouts,
             direct: &self.end_to_end,
         })

@@ -9,7 +9,8 @@ use super::collected::{Collected, NoteOn};
 use super::executor::{BlockJob, Event, Executor, Place};
 use super::failed::Failed;
 use super::plan::{Block, BlockKind, Reading};
-use super::recorder::{Readings, Recorder};
+use super::readings::Readings;
+use super::recorder::Recorder;
 use super::remaining::words;
 use super::strategy::{Next, NextBlock, SoFar, Strategy};
 use perfquilt_model::error::{Error, Kind, Result};
@@ -120,7 +121,7 @@ fn work(lane: u32, executor: &dyn Executor, jobs: &Receiver<BlockJob>, driver: &
 /// Measures one experiment.
 pub struct Driver<'a> {
     recorder: Recorder<'a>,
-    collected: Collected,
+    collected: Collected<'a>,
     margin: &'a dyn Fn(Meter) -> f64,
     /// Points and workloads that failed before.
     failed: Failed,
@@ -132,12 +133,12 @@ impl<'a> Driver<'a> {
     pub fn new(
         store: &'a Store,
         id: ExperimentId,
-        readings: Readings<'a>,
+        readings: &'a Readings,
         planned: Vec<PlannedBlocks>,
         margin: &'a dyn Fn(Meter) -> f64,
     ) -> Result<Self> {
         Ok(Driver {
-            collected: Collected::load(store, id, planned, &readings)?,
+            collected: Collected::load(store, id, planned, readings)?,
             recorder: Recorder::new(store, id, readings)?,
             margin,
             failed: Failed::default(),

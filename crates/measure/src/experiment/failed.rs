@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::plan::Reading;
+use super::readings::Readings;
 use perfquilt_model::error::Error;
-use perfquilt_model::observation::{FailedWorkload, Meter};
+use perfquilt_model::observation::FailedWorkload;
 use perfquilt_model::point::Point;
 
 /// Points and workloads that later blocks leave out.
@@ -36,15 +37,12 @@ impl Failed {
         workloads.any(|(name, failed)| name == workload && *failed == reading)
     }
 
-    /// Returns the failures of workloads for a header; `meters` are those of a reading.
-    pub fn recorded_workloads(
-        &self,
-        meters: impl Fn(Reading) -> Vec<Meter>,
-    ) -> Vec<FailedWorkload> {
+    /// Returns the failures of workloads for the header of an experiment with these `readings`.
+    pub fn recorded_workloads(&self, readings: &Readings) -> Vec<FailedWorkload> {
         let workloads = self.workloads.iter();
         let record = |((workload, reading), error): (&(String, Reading), &Error)| FailedWorkload {
             workload: workload.clone(),
-            meters: meters(*reading),
+            meters: readings.meters(*reading).to_vec(),
             reason: error.to_string(),
         };
         workloads.map(record).collect()

@@ -7,13 +7,33 @@ use perfquilt_bench::server::{Launch, Running, ServerAdapter};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::point::Point;
 
-/// The folders of one start of a server.
-#[derive(Debug, Clone)]
+/// The folders of one start of a server, which are removed when this is dropped.
+#[derive(Debug)]
 pub(super) struct StartFolders {
     /// Its own, with data and log.
     pub(super) dir: PathBuf,
-    /// That with the private program.
+    /// That with the program.
     pub(super) server: PathBuf,
+    /// Whether no other start has this program.
+    pub(super) is_private: bool,
+}
+
+impl StartFolders {
+    /// Chooses the folder of a private program. Returns that of the program before.
+    pub(super) fn make_private(&mut self, server: PathBuf) -> PathBuf {
+        self.is_private = true;
+        std::mem::replace(&mut self.server, server)
+    }
+}
+
+impl Drop for StartFolders {
+    fn drop(&mut self) {
+        // The adapter removes the folders of servers that ran; the folders of the others would pile up.
+        let _ = std::fs::remove_dir_all(&self.dir);
+        if self.is_private {
+            let _ = std::fs::remove_dir_all(&self.server);
+        }
+    }
 }
 
 /// Starts a server for every launch, all at once, and passes the outcomes to `body` in the launches' order. A server that
@@ -36,10 +56,21 @@ pub(super) fn with_fleet<R>(
             held.push(hold);
             let outcomes = outcomes.clone();
             scope.spawn(move || {
-                let outcome = match adapter.start(launch) {
-                    Err(error) if may_pass(&error) => again(adapter, launch, index, renew, error),
-                    outcome => outcome,
-                };
+                let mut outcome = adapter.start(launch);
+                // They stay as long as the server.
+                let mut renewed = None;
+                if let Err(first) = &outcome
+                    && may_pass(first)
+                    && let Ok(folders) = renew(index, first)
+                {
+                    let StartFolders { dir, server, .. } = renewed.insert(folders);
+                    let launch = launch.clone();
+                    outcome = adapter.start(&Launch {
+                        dir,
+                        server,
+                        ..launch
+                    });
+                }
                 let sent = outcomes.send((index, outcome)).is_ok();
                 // The receiver must not wait for a thread that has nothing more to send.
                 drop(outcomes);
@@ -66,23 +97,4 @@ pub(super) fn with_fleet<R>(
 /// Returns whether another start may succeed: not after one that took too long, which would take as long again.
 fn may_pass(error: &Error) -> bool {
     error.kind() == Kind::Bench && error.exceeded_start_timeout().is_none()
-}
-
-/// Starts a server whose first start failed with `first`.
-fn again(
-    adapter: &dyn ServerAdapter,
-    launch: &Launch<'_>,
-    index: usize,
-    renew: &(dyn Fn(usize, &Error) -> Result<StartFolders> + Sync),
-    first: Error,
-) -> Result<Running> {
-    let Ok(folders) = renew(index, &first) else {
-        return Err(first);
-    };
-    let launch = Launch {
-        dir: &folders.dir,
-        server: &folders.server,
-        ..launch.clone()
-    };
-    adapter.start(&launch)
 }

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use perfquilt_bench::server::Scratch;
 use perfquilt_model::error::{Error, Result};
+use perfquilt_system::threads::lock;
 
 /// A built server's folder and the seed of a layout.
 type LinkKey = (PathBuf, u64);
@@ -27,11 +28,11 @@ impl Links {
         link: &dyn Fn(&Path) -> Result<()>,
     ) -> Result<PathBuf> {
         let linked = {
-            let mut links = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut links = lock(&self.0);
             let key = (dir.to_path_buf(), seed);
             Arc::clone(links.entry(key).or_default())
         };
-        let mut linked = linked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut linked = lock(&linked);
         if let Some(path) = &*linked {
             return Ok(path.clone());
         }
@@ -48,12 +49,12 @@ impl Links {
     /// Removes the executables in the layouts `seeds`, which no later block runs.
     pub(super) fn forget(&self, seeds: &[u64]) {
         let gone: Vec<Linked> = {
-            let mut links = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut links = lock(&self.0);
             let gone = links.extract_if(.., |(_, seed), _| seeds.contains(seed));
             gone.map(|(_, linked)| linked).collect()
         };
         for linked in gone {
-            let path = linked.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let path = lock(&linked).take();
             if let Some(folder) = path.as_deref().and_then(Path::parent) {
                 let _ = std::fs::remove_dir_all(folder);
             }

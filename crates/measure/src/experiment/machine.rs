@@ -1,11 +1,9 @@
 //! The executor for this machine: real servers, real clients.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::ScopedJoinHandle;
 
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +19,7 @@ use perfquilt_bench::cpu_quota::ControlGroups;
 use perfquilt_bench::inputs::{Inputs, Records, Trace};
 use perfquilt_bench::meter::{CountResult, CountedWork, Counter};
 use perfquilt_bench::server::{
-    self, Instrumentation, Launch, Running, Scratch, ServerAdapter, ServerSpace, size_of_tree,
+    self, Instrumentation, Launch, Running, Scratch, ServerAdapter, ServerSpace,
 };
 use perfquilt_bench::turns::Turns;
 use perfquilt_bench::workload::{
@@ -37,9 +35,11 @@ use perfquilt_model::observation::{ExperimentHeader, HostSample, Meter, Unexecut
 use perfquilt_model::point::Point;
 use perfquilt_model::progress;
 use perfquilt_model::warning::Warning;
+use perfquilt_system::caches;
 use perfquilt_system::locks::Lock;
 use perfquilt_system::mounts::may_execute;
 use perfquilt_system::process::{check_interrupted, missing};
+use perfquilt_system::threads;
 
 /// Seconds of uncounted load before a timed workload, for up to six servers: caches, branch predictors and the servers'
 /// own memory pools settle well within that time.
@@ -86,15 +86,6 @@ pub struct Setup {
     pub most_servers: usize,
 }
 
-/// The outcome of measuring a workload on the servers of a block.
-enum Measured {
-    Slices(Box<(BlockSlices, HostSample)>),
-    /// Fewer than two servers are left.
-    TooFewServers,
-    /// The client failed, and not because of one server.
-    WorkloadFailed(Error),
-}
-
 /// Why a server has no counts.
 enum CountFault {
     /// The server failed, or the machine.
@@ -110,7 +101,7 @@ type Failures = Vec<(Point, Error)>;
 pub struct ThisMachine<'a> {
     ws: &'a Workspace,
     setup: Setup,
-    workloads: Vec<&'a Workload>,
+    workloads: &'a [Workload],
     unexecuted: Unexecuted,
     adapter: Box<dyn ServerAdapter>,
     template: PathBuf,
@@ -151,7 +142,7 @@ impl<'a> ThisMachine<'a> {
     /// Prepares the data with the base's server, unless it exists, and folders for the servers of all `lanes`.
     pub fn new(
         ws: &'a Workspace,
-        workloads: Vec<&'a Workload>,
+        workloads: &'a [Workload],
         lanes: Lanes,
         mut setup: Setup,
     ) -> Result<Self> {
@@ -162,7 +153,7 @@ impl<'a> ThisMachine<'a> {
         let adapter = server::adapter(ws)?;
         let mut inputs = Inputs::default();
         let mut untraced = Vec::new();
-        let clients = workloads.iter().copied().map(Some);
+        let clients = workloads.iter().map(Some);
         for client in std::iter::once(None).chain(clients) {
             let known = match client {
                 None => server::inputs(ws, adapter.as_ref())?,
@@ -177,7 +168,7 @@ impl<'a> ThisMachine<'a> {
             inputs.add_server(&server.dir)?;
         }
         let release = &setup.header.release;
-        let clients = Clients::new(ws, release, &workloads)?;
+        let clients = Clients::new(ws, release, workloads)?;
         let counter = if setup.count_meters.is_empty() {
             None
         } else {
@@ -187,8 +178,7 @@ impl<'a> ThisMachine<'a> {
             .servers
             .get(&Point::BASE)
             .ok_or_else(|| Error::internal("the base is not among the servers to measure"))?;
-        let template_of =
-            |data: (&str, &Path)| clients.template(ws, adapter.as_ref(), &workloads, data);
+        let template_of = |data: (&str, &Path)| clients.template(ws, adapter.as_ref(), data);
         let mut templates = BTreeMap::new();
         for (&point, server) in &setup.servers {
             if let Some((name, by)) = &server.data {
@@ -200,14 +190,14 @@ impl<'a> ThisMachine<'a> {
             Some(template) => template.clone(),
             None => template_of((release, &base.dir))?,
         };
-        let threads = |workload: &&Workload| clients.threads(workload);
+        let threads = |workload| clients.threads(workload);
         let threads = workloads.iter().map(threads).max().unwrap_or(1);
         let executable = setup.binary.as_ref().map_or(0, |binary| {
             room(&setup.servers, binary, allowed_cpus().len())
         });
         let servers = ServerSpace {
             servers: setup.most_servers,
-            bytes: size_of_tree(&template)?.saturating_add(executable),
+            bytes: caches::size(&template).saturating_add(executable),
         };
         let wanted = lanes::wanted(ws.config.server.disk, lanes);
         let quota = ControlGroups::of_this_process().quota();
@@ -358,7 +348,7 @@ impl<'a> ThisMachine<'a> {
     fn lane(&self, cpus: &[usize]) -> Result<MachineLane<'_>> {
         Ok(MachineLane {
             machine: self,
-            clients: Clients::new(self.ws, &self.setup.header.release, &self.workloads)?,
+            clients: Clients::new(self.ws, &self.setup.header.release, self.workloads)?,
             cpus: cpus.to_vec(),
         })
     }
@@ -366,10 +356,7 @@ impl<'a> ThisMachine<'a> {
     /// Warns, once for each name, of processes that run beside a server.
     fn tell_of_helpers(&self, running: &Running) {
         for helper in running.helpers() {
-            let Ok(mut told) = self.told_of_helpers.lock() else {
-                return;
-            };
-            if told.insert(helper.clone()) {
+            if threads::lock(&self.told_of_helpers).insert(helper.clone()) {
                 progress::warn(Warning::helper(format!(
                     "the server of {} keeps `{}` running outside of its process tree: no figure contains its cost, and it ends with the server",
                     running.label,
@@ -426,7 +413,7 @@ impl<'m> MachineLane<'m> {
     }
 
     fn workload(&self, name: &str) -> Result<&'m Workload> {
-        let mut workloads = self.machine.workloads.iter().copied();
+        let mut workloads = self.machine.workloads.iter();
         workloads
             .find(|workload| workload.name == name)
             .ok_or_else(|| Error::internal(format!("no workload `{name}`")))
@@ -487,7 +474,6 @@ impl<'m> MachineLane<'m> {
         for (point, error) in failures {
             failed(point, error, report)?;
         }
-        let renewed: Mutex<Vec<StartFolders>> = Mutex::default();
         let renew = |index: usize, error: &Error| {
             let point = launches[index].0;
             // Copies of a point have layouts of their own.
@@ -497,9 +483,6 @@ impl<'m> MachineLane<'m> {
             let copy = u32::try_from(before.count()).unwrap_or(0);
             let folders = self.private_folders_of(point, block.layout(point, copy))?;
             progress::note(&format!("{}; restarting it once", error.message()));
-            if let Ok(mut renewed) = renewed.lock() {
-                renewed.push(folders.clone());
-            }
             Ok(folders)
         };
         let adapter = self.machine.adapter.as_ref();
@@ -513,74 +496,65 @@ impl<'m> MachineLane<'m> {
                     Err(error) => failed(point, error, report)?,
                 }
             }
-            for (place, name) in block.workloads.iter().enumerate() {
-                check_interrupted()?;
-                let workload = self.workload(name)?;
-                // The points that are the same program for the workload rest.
-                let points: Vec<Point> = servers.iter().map(|(point, _)| *point).collect();
-                let left_out = match block.kind {
-                    BlockKind::EndToEnd => BTreeMap::new(),
-                    _ => self.machine.unexecuted.untimed_points(name, &points),
-                };
-                let rests = |(point, _): &mut (Point, Running)| left_out.contains_key(point);
-                let mut resting: Vec<_> = servers.extract_if(.., rests).collect();
-                let prepared =
-                    phase("prepare").in_scope(|| self.prepare(&mut servers, workload, report))?;
-                if let Err(error) = prepared {
-                    let workload = name.clone();
+            let place = self.time_workloads(block, &mut servers, report);
+            phase("stop").in_scope(|| drop(servers));
+            place
+        });
+        drop(turn);
+        // A second start has linked again.
+        forget_links();
+        outcome
+    }
+
+    /// Times the workloads of a block in order on its running servers. Returns the place of the first one that failed.
+    fn time_workloads(
+        &self,
+        block: &Block,
+        servers: &mut Vec<(Point, Running)>,
+        report: &mut Report<'_>,
+    ) -> Result<Option<usize>> {
+        for (place, name) in block.workloads.iter().enumerate() {
+            check_interrupted()?;
+            let workload = self.workload(name)?;
+            // The points that are the same program for the workload rest.
+            let points: Vec<Point> = servers.iter().map(|(point, _)| *point).collect();
+            let left_out = match block.kind {
+                BlockKind::EndToEnd => BTreeMap::new(),
+                _ => self.machine.unexecuted.untimed_points(name, &points),
+            };
+            let rests = |(point, _): &mut (Point, Running)| left_out.contains_key(point);
+            let mut resting: Vec<_> = servers.extract_if(.., rests).collect();
+            let prepared = phase("prepare").in_scope(|| self.prepare(servers, workload, report))?;
+            let share = share(servers.len());
+            let item = TimedBlock {
+                workload,
+                seconds: share * self.machine.setup.block_seconds,
+                warm_up_seconds: share * WARM_UP_SECONDS,
+                seed: block.seed.wrapping_add(place as u64),
+                attempt: 0,
+                monitor: None,
+            };
+            let mut measure = || {
+                let measured = phase("measure").in_scope(|| self.measure(servers, &item, report));
+                measured.and_then(|measured| self.machine.inputs.check().map(|()| measured))
+            };
+            let workload = name.clone();
+            match prepared.map_or_else(|error| Ok(Err(error)), |()| measure())? {
+                Ok(None) => {}
+                Ok(Some((measured, sample))) => report(Event::Timed {
+                    workload,
+                    measured,
+                    sample: Some(sample),
+                })?,
+                Err(error) => {
                     report(Event::WorkloadFailed { workload, error })?;
                     return Ok(Some(place));
                 }
-                let share = share(servers.len());
-                let item = TimedBlock {
-                    workload,
-                    seconds: share * self.machine.setup.block_seconds,
-                    warm_up_seconds: share * WARM_UP_SECONDS,
-                    seed: block.seed.wrapping_add(place as u64),
-                    attempt: 0,
-                    monitor: None,
-                };
-                let workload = name.clone();
-                let measured =
-                    phase("measure").in_scope(|| self.measure(&mut servers, &item, report))?;
-                self.machine.inputs.check()?;
-                match measured {
-                    Measured::Slices(slices) => {
-                        let (measured, sample) = *slices;
-                        report(Event::Timed {
-                            workload,
-                            measured,
-                            sample: Some(sample),
-                        })?;
-                    }
-                    Measured::TooFewServers => {}
-                    Measured::WorkloadFailed(error) => {
-                        report(Event::WorkloadFailed { workload, error })?;
-                        return Ok(Some(place));
-                    }
-                }
-                servers.append(&mut resting);
-                servers
-                    .sort_by_key(|(point, _)| block.points.iter().position(|other| other == point));
             }
-            phase("stop").in_scope(|| drop(servers));
-            Ok(None)
-        });
-        drop(turn);
-        let renewed = renewed.into_inner().unwrap_or_default();
-        if !renewed.is_empty() {
-            // Another start has linked again.
-            forget_links();
+            servers.append(&mut resting);
+            servers.sort_by_key(|(point, _)| block.points.iter().position(|other| other == point));
         }
-        let made = folders.iter().map(|(_, folders)| folders);
-        for folders in made.chain(&renewed) {
-            // The adapter removes the folders of servers that ran; the folders of the others would pile up.
-            let _ = std::fs::remove_dir_all(&folders.dir);
-            if self.machine.programs.is_some() {
-                let _ = std::fs::remove_dir_all(&folders.server);
-            }
-        }
-        outcome
+        Ok(None)
     }
 
     /// Waits for the lane's turn on its processors.
@@ -606,38 +580,43 @@ impl<'m> MachineLane<'m> {
         (folders, failures)
     }
 
-    /// Returns the folder for the program of a server whose data is in `dir`.
-    fn program_folder(&self, dir: &Path) -> Result<PathBuf> {
-        match &self.machine.programs {
-            None => Ok(dir.join("server")),
-            Some(programs) => programs.fresh(),
+    /// Makes the folders of a start of a point's server; `make` writes the private program, given the built one.
+    fn start_folders(
+        &self,
+        point: Point,
+        make: &dyn Fn(&Path, &Path) -> Result<()>,
+    ) -> Result<StartFolders> {
+        let machine = self.machine;
+        let mut folders = StartFolders {
+            dir: machine.scratch.fresh()?,
+            server: self.server(point)?.dir.clone(),
+            is_private: false,
+        };
+        if let Some(binary) = &machine.setup.binary {
+            let built = match &machine.programs {
+                None => folders.make_private(folders.dir.join("server")),
+                Some(programs) => folders.make_private(programs.fresh()?),
+            };
+            private_copy(&built, binary, &folders.server, make)?;
         }
+        Ok(folders)
     }
 
     fn private_folders_of(&self, point: Point, layout: u64) -> Result<StartFolders> {
         let machine = self.machine;
-        let Server {
-            dir: built, relink, ..
-        } = self.server(point)?;
-        let dir = machine.scratch.fresh()?;
-        let Some(binary) = &machine.setup.binary else {
-            let server = built.clone();
-            return Ok(StartFolders { dir, server });
-        };
-        let to = self.program_folder(&dir)?;
+        let Server { dir, relink, .. } = self.server(point)?;
         // Every server runs a copy, also the only one of its layout: how the file was written decides where its pages
         // are in memory.
         let make = |from: &Path, to: &Path| match relink {
             _ if layout == 0 => copy(from, to),
             Some(relink) => {
                 let link = |path: &Path| relink.link(layout, path);
-                let key = (built.as_path(), layout);
+                let key = (dir.as_path(), layout);
                 copy(&machine.links.executable(key, &machine.scratch, &link)?, to)
             }
             None => Err(Error::internal("a layout was planned that cannot be made")),
         };
-        let server = private_copy(built, binary, &to, &make)?;
-        Ok(StartFolders { dir, server })
+        self.start_folders(point, &make)
     }
 
     /// Runs the workload's preparation after each start, on every remaining server. Returns the workload's failure if the
@@ -672,13 +651,14 @@ impl<'m> MachineLane<'m> {
         Ok(Ok(()))
     }
 
-    /// Measures on all servers; leaves out those that crash and measures the rest again.
+    /// Measures on all servers; leaves out those that crash and measures the rest again. Returns no slices when fewer than two
+    /// servers are left, or the failure of the workload, if it is not that of one server.
     fn measure(
         &self,
         servers: &mut Vec<(Point, Running)>,
         item: &TimedBlock<'_>,
         report: &mut Report<'_>,
-    ) -> Result<Measured> {
+    ) -> Result<Result<Option<(BlockSlices, HostSample)>>> {
         let cpus = self
             .clients
             .placement()
@@ -740,7 +720,7 @@ impl<'m> MachineLane<'m> {
                         standstills,
                         ..sample
                     };
-                    return Ok(Measured::Slices(Box::new((measured, sample))));
+                    return Ok(Ok(Some((measured, sample))));
                 }
                 Ok(_) => None,
                 Err(failure) => Some(failure),
@@ -756,9 +736,7 @@ impl<'m> MachineLane<'m> {
                         servers.retain(|(other, _)| *other != point);
                         failed(point, error, report)?;
                     }
-                    Err(error) if error.kind() == Kind::Bench => {
-                        return Ok(Measured::WorkloadFailed(error));
-                    }
+                    Err(error) if error.kind() == Kind::Bench => return Ok(Err(error)),
                     Err(error) => return Err(error),
                 }
             }
@@ -767,7 +745,7 @@ impl<'m> MachineLane<'m> {
                 failed(point, error, report)?;
             }
         }
-        Ok(Measured::TooFewServers)
+        Ok(Ok(None))
     }
 
     /// Decides which side failed when all servers live but one refused the work: the point, if the base (or
@@ -810,37 +788,26 @@ impl<'m> MachineLane<'m> {
         } = question;
         let workload = self.workload(&question.workload)?;
         let _turn = self.turn()?;
-        let built = self.server(point)?;
-        let dir = self.machine.scratch.fresh()?;
-        let to = self.program_folder(&dir)?;
-        let outcome = (|| {
-            let binary = self.machine.setup.binary.as_deref().unwrap_or_default();
-            let make = |_: &Path, to: &Path| code.link_with_traps(&built.dir, to);
-            let folders = StartFolders {
-                server: private_copy(&built.dir, binary, &to, &make)?,
-                dir: dir.clone(),
-            };
-            let launch = self.launch(point, &folders)?;
-            let running = self.machine.adapter.start(&launch)?;
-            self.clients.after_start(workload, &running)?;
-            // With requests drawn like those of timed blocks, and for as long.
-            let item = TimedBlock {
-                workload,
-                seconds,
-                warm_up_seconds: WARM_UP_SECONDS,
-                seed: 1,
-                attempt: 0,
-                monitor: None,
-            };
-            let mut servers = [(point, running)];
-            let done = self.clients.interleave(&mut servers, &item);
-            done.map_err(|failure| failure.error)?;
-            let [(_, running)] = servers;
-            running.stop()
-        })();
-        let _ = std::fs::remove_dir_all(&dir);
-        let _ = std::fs::remove_dir_all(&to);
-        outcome
+        let built = &self.server(point)?.dir;
+        let make = |_: &Path, to: &Path| code.link_with_traps(built, to);
+        let folders = self.start_folders(point, &make)?;
+        let launch = self.launch(point, &folders)?;
+        let running = self.machine.adapter.start(&launch)?;
+        self.clients.after_start(workload, &running)?;
+        // With requests drawn like those of timed blocks, and for as long.
+        let item = TimedBlock {
+            workload,
+            seconds,
+            warm_up_seconds: WARM_UP_SECONDS,
+            seed: 1,
+            attempt: 0,
+            monitor: None,
+        };
+        let mut servers = [(point, running)];
+        let done = self.clients.interleave(&mut servers, &item);
+        done.map_err(|failure| failure.error)?;
+        let [(_, running)] = servers;
+        running.stop()
     }
 
     /// Counts the workloads of a block. Without one that failed on the base, the others are counted again on all points:
@@ -898,6 +865,7 @@ impl<'m> MachineLane<'m> {
         let folders = StartFolders {
             dir: self.machine.scratch.fresh()?,
             server: self.server(point)?.dir.clone(),
+            is_private: false,
         };
         let mut launch = self.launch(point, &folders)?;
         launch.instrumentation = counter.instrumentation(&folders.dir);
@@ -1026,21 +994,8 @@ fn side_by_side<T: Send>(
         let indices = indices.take_while(|index| *index < count);
         indices.map(|index| (index, work(thread, index))).collect()
     };
-    let mut done: Vec<(usize, T)> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..threads.clamp(1, count.max(1)))
-            .map(|thread| {
-                scope.spawn({
-                    let each = &each;
-                    move || each(thread)
-                })
-            })
-            .collect();
-        let join = |thread: ScopedJoinHandle<'_, Vec<(usize, T)>>| {
-            // A panic goes on here.
-            thread.join().unwrap_or_else(|panic| resume_unwind(panic))
-        };
-        threads.into_iter().flat_map(join).collect()
-    });
+    let done = threads::each(0..threads.clamp(1, count.max(1)), each);
+    let mut done: Vec<(usize, T)> = done.into_iter().flatten().collect();
     done.sort_by_key(|(index, _)| *index);
     done.into_iter().map(|(_, result)| result).collect()
 }

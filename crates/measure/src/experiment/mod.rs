@@ -1,10 +1,9 @@
 //! Experiments: a pure function plans randomised blocks over all points, an executor (this machine) measures
 //! them, and the store keeps each block, so that an interrupted experiment resumes where it stopped.
 
-pub mod adaptive;
+pub(crate) mod adaptive;
 mod attempt;
 mod basis;
-mod bench;
 mod cluster;
 pub mod collected;
 mod design;
@@ -25,6 +24,7 @@ mod open;
 pub mod plan;
 mod planned;
 pub(crate) mod private;
+pub mod readings;
 pub mod recorder;
 mod remaining;
 mod reuse;
@@ -32,7 +32,7 @@ mod servers;
 #[cfg(test)]
 mod simulation_tests;
 mod site;
-mod spec;
+pub(crate) mod spec;
 #[cfg(test)]
 mod stage_tests;
 mod stopping;
@@ -67,7 +67,7 @@ use plan::{Block, BlockKind};
 pub use planned::Budget;
 use planned::{Length, PlannedMeasurement, stored_wave};
 pub use servers::{Server, Servers};
-use servers::{distinct, identical, programs, vary_layouts, with_control};
+use servers::{distinct, identical, programs, vary_layouts, wanted_layouts, with_control};
 use site::Site;
 use spec::Spec;
 pub use stopping::still_needed;
@@ -123,16 +123,15 @@ pub fn run(
     if let Some(warning) = preset.unreachable_margin(&|meter| ws.config.margin(meter)) {
         progress::warn(warning);
     }
-    let site = Site::ask(ws, preset, !preset.counted_meters().is_empty())?;
-    let mut spec = Spec::resolve(ws, preset, &site, layouts, header)?;
-    spec.keep_readable(&site)?;
+    let site = Site::ask(ws, preset)?;
+    let mut spec = Spec::resolve(ws, preset, site, layouts, header)?;
+    spec.keep_readable()?;
     let observed = spec.observed(programs(request.servers))?;
-    let unexecuted = if time_unexecuted || spec.timed.is_empty() {
+    let unexecuted = if time_unexecuted || spec.readings.timed.is_empty() {
         Vec::new()
     } else {
         let check = ExecutionCheck {
             spec: &spec,
-            site: &site,
             observed: &observed,
             servers: &servers,
         };
@@ -156,14 +155,14 @@ pub fn run(
         seed,
         length: Length::choose(&design, &open, budget)?,
         // An experiment keeps the waves that it began with.
-        wave: match site.wave(ws) {
+        wave: match spec.site.wave(ws) {
             Some(usual) => Some(stored_wave(store, open.id)?.unwrap_or(usual)),
             None => None,
         },
         budget,
         margin: &|meter| ws.config.margin(meter),
     };
-    experiment.carry_out(open, &site, servers, &unexecuted)
+    experiment.carry_out(open, servers, &unexecuted)
 }
 
 /// An experiment to forecast.
@@ -189,9 +188,8 @@ pub fn foresee(
     }: &Foreseen<'_>,
     header: ExperimentHeader,
 ) -> Result<(Forecast, bool)> {
-    let site = Site::assume(ws, preset, !preset.counted_meters().is_empty())?;
-    let layouts = preset.layouts.unwrap_or(Layouts::Padded);
-    let mut spec = Spec::resolve(ws, preset, &site, layouts, header)?;
+    let site = Site::assume(ws, preset)?;
+    let mut spec = Spec::resolve(ws, preset, site, wanted_layouts(preset), header)?;
     let names: Vec<(Point, String)> = points.iter().map(named_program).collect();
     let observed = spec.observed(names.iter().map(|(point, name)| (*point, name.as_str())))?;
     spec.header.identical = identical(observed.programs());
@@ -297,16 +295,11 @@ pub fn needed(
     workloads: &[String],
     stopping: &Stopping,
 ) -> (Vec<Point>, Vec<String>) {
+    let round = stopping.blocks / stopping.windows.max(1);
+    let (points, workloads) = (points.to_vec(), workloads.to_vec());
     let block = Block {
-        number: stopping.blocks,
-        kind: BlockKind::Timed,
-        points: points.to_vec(),
-        workloads: workloads.to_vec(),
-        seed: 0,
-        layouts: BTreeMap::new(),
-        again: false,
-        round: stopping.blocks / stopping.windows.max(1),
-        copies: 1,
+        round,
+        ..Block::new(stopping.blocks, BlockKind::Timed, points, workloads)
     };
     let block = stopping::needed(block, stopping, &|_, point| point);
     (block.points, block.workloads)

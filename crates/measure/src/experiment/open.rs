@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::attempt::Attempt;
 use super::failed::Failed;
 use super::lock::ExperimentLock;
-use super::recorder::Readings;
+use super::readings::Readings;
 use super::spec::Spec;
 use perfquilt_model::comparable::Comparable;
 use perfquilt_model::error::{Error, Result};
@@ -95,16 +95,11 @@ impl<'a> OpenExperiment<'a> {
     }
 
     /// Records the points and workloads whose measurement failed.
-    pub(super) fn record_failures(
-        &mut self,
-        failed: &Failed,
-        readings: &Readings<'_>,
-    ) -> Result<()> {
+    pub(super) fn record_failures(&mut self, failed: &Failed, readings: &Readings) -> Result<()> {
         if failed.count() == 0 {
             return Ok(());
         }
-        self.header.failed_workloads =
-            failed.recorded_workloads(|reading| readings.meters(reading).to_vec());
+        self.header.failed_workloads = failed.recorded_workloads(readings);
         for (point, error) in &failed.points {
             self.header.failed.insert(*point, error.to_string());
             if let Some(timeout) = error.exceeded_start_timeout() {

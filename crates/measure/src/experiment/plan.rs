@@ -102,6 +102,21 @@ impl BlockKind {
 }
 
 impl Block {
+    /// Returns a block of these points and workloads in their order, whose servers run as they were linked.
+    pub fn new(number: u32, kind: BlockKind, points: Vec<Point>, workloads: Vec<String>) -> Self {
+        Block {
+            number,
+            kind,
+            points,
+            workloads,
+            seed: 0,
+            layouts: BTreeMap::new(),
+            again: false,
+            round: number,
+            copies: 1,
+        }
+    }
+
     /// Returns whether it is part of the end-to-end check.
     pub fn is_end_to_end(&self) -> bool {
         self.kind == BlockKind::EndToEnd
@@ -153,7 +168,7 @@ pub enum Reading {
 pub fn plan(scope: &Scope<'_>) -> Vec<Block> {
     let all = scope.blocks.saturating_mul(scope.window_count());
     let timed = (0..all).map(|number| windowed(scope, number));
-    let counted = (0..scope.count_blocks).map(|number| block(scope, Reading::Counted, number));
+    let counted = (0..scope.count_blocks).map(|number| block(scope, BlockKind::Counted, number));
     let directs = if scope.direct.is_empty() {
         0
     } else {
@@ -201,28 +216,24 @@ fn direct_block(scope: &Scope<'_>, number: u32) -> Block {
         ..*scope
     };
     Block {
-        kind: BlockKind::EndToEnd,
         // No more servers than the other blocks have; a block of only two servers would yield less in about the
         // same time.
         copies: u32::try_from(scope.most_servers() / 2)
             .unwrap_or(MOST_COPIES)
             .clamp(1, MOST_COPIES),
         // There are too few end-to-end blocks to spare one that repeats layouts.
-        ..single(&own, Reading::Timed, number)
+        ..single(&own, BlockKind::EndToEnd, number)
     }
 }
 
 /// Returns block `number` of measurements that are chosen one at a time: in new layouts, never those of another
 /// block.
-pub fn single(scope: &Scope<'_>, reading: Reading, number: u32) -> Block {
-    let drawn = match reading {
-        Reading::Timed => layouts(scope, number),
-        _ => BTreeMap::new(),
-    };
-    Block {
-        layouts: drawn,
-        ..block(scope, reading, number)
+pub fn single(scope: &Scope<'_>, kind: BlockKind, number: u32) -> Block {
+    let mut block = block(scope, kind, number);
+    if kind.reading() == Reading::Timed {
+        block.layouts = layouts(scope, number);
     }
+    block
 }
 
 /// Returns the timed block `number`, of the windows in turn.
@@ -253,13 +264,14 @@ fn windowed(scope: &Scope<'_>, number: u32) -> Block {
         number,
         again: pass + 1 < repeats && scope.layouts != Layouts::Off,
         layouts: layouts(&own, pair),
-        ..block(&own, Reading::Timed, round)
+        ..block(&own, BlockKind::Timed, round)
     }
 }
 
 /// Returns a block that depends on nothing but the seed, the kind and the number, so that a longer plan begins
 /// with the same blocks.
-fn block(scope: &Scope<'_>, reading: Reading, number: u32) -> Block {
+fn block(scope: &Scope<'_>, kind: BlockKind, number: u32) -> Block {
+    let reading = kind.reading();
     let mut random =
         StdRng::from_seed(Sha256::digest(format!("{} {reading:?} {number}", scope.seed)).into());
     let points = balanced(scope, reading, number);
@@ -270,20 +282,10 @@ fn block(scope: &Scope<'_>, reading: Reading, number: u32) -> Block {
     // All points do the same transactions. Each block draws new ones, counted blocks too: a saving in one fixed
     // sample of transactions says nothing about other transactions.
     let seed = random.next_u64();
+    // Counted blocks run as linked: the number of instructions does not depend on their addresses.
     Block {
-        number,
-        kind: match reading {
-            Reading::Timed => BlockKind::Timed,
-            Reading::Counted => BlockKind::Counted,
-        },
-        points,
-        workloads,
         seed,
-        // Counted blocks run as linked: the number of instructions does not depend on their addresses.
-        layouts: BTreeMap::new(),
-        again: false,
-        round: number,
-        copies: 1,
+        ..Block::new(number, kind, points, workloads)
     }
 }
 
@@ -573,14 +575,14 @@ mod tests {
         let workloads = ["a".to_owned()];
         let scope = scope(&workloads, 0, 0);
         let blocks: Vec<Block> = (0..50)
-            .map(|number| single(&scope, Reading::Timed, number))
+            .map(|number| single(&scope, BlockKind::Timed, number))
             .collect();
         let seeds: BTreeSet<u64> = blocks
             .iter()
             .flat_map(|block| block.layouts.values().copied())
             .collect();
         assert_eq!(seeds.len(), 50);
-        assert!(single(&scope, Reading::Counted, 3).layouts.is_empty());
+        assert!(single(&scope, BlockKind::Counted, 3).layouts.is_empty());
     }
 
     #[test]

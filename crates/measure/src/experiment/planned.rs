@@ -4,7 +4,6 @@ use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
 use super::basis;
-use super::bench;
 use super::design::Design;
 use super::driver::Driver;
 use super::executor::Executor;
@@ -12,10 +11,9 @@ use super::failed::Failed;
 use super::forecast::Forecast;
 use super::open::{MeasuredExperiment, OpenExperiment};
 use super::plan::{Block, BlockKind, Reading};
-use super::recorder::Readings;
+use super::readings::Readings;
 use super::remaining::BlockTimes;
 use super::servers::Servers;
-use super::site::Site;
 use super::stopping;
 use super::strategy::PlannedExperiment;
 use perfquilt_model::error::{Error, Result};
@@ -62,17 +60,16 @@ impl Length {
     ) -> Result<Self> {
         let as_planned = design.spec.preset.blocks;
         let store = open.store;
+        let known = |timed_blocks| Length {
+            timed_blocks,
+            is_guess: false,
+        };
         let Some(budget) = budget else {
-            return Ok(Length {
-                timed_blocks: as_planned,
-                is_guess: false,
-            });
+            return Ok(known(as_planned));
         };
         if store.is_finished(&open.key)? {
-            return Ok(Length {
-                timed_blocks: stored_blocks(store, open.id)?.unwrap_or(as_planned),
-                is_guess: false,
-            });
+            let stored = stored_blocks(store, open.id)?;
+            return Ok(known(stored.unwrap_or(as_planned)));
         }
         let seconds = Some(budget.seconds_left());
         let (foreseen, _) = basis::forecast(design, &open.header, seconds, Some(store))?;
@@ -99,7 +96,6 @@ impl PlannedMeasurement<'_> {
     pub(super) fn carry_out(
         &self,
         mut open: OpenExperiment<'_>,
-        site: &Site,
         servers: Servers,
         unexecuted: &[UnexecutedPatch],
     ) -> Result<MeasuredExperiment> {
@@ -130,18 +126,18 @@ impl PlannedMeasurement<'_> {
         let header = open.header.clone();
         let setup = self.design.spec.setup(servers, most, header, unexecuted)?;
         let key = &open.key;
-        let bench = bench::open(self.design.spec, site, setup, key, self.wave)?;
+        let bench = self.design.spec.executor(setup, key, self.wave)?;
         let facts = bench.facts();
         if !facts.is_empty() {
             open.record_facts(facts)?;
         }
         let (failed, end) = self.drive(driver, &open, bench.as_ref(), &mut planned)?;
-        let readings = self.design.spec.readings();
+        let readings = &self.design.spec.readings;
         let end = end
-            .and_then(|()| check_some_left(&failed, &readings))
+            .and_then(|()| check_some_left(&failed, readings))
             .and_then(|()| check_measured(store, id));
         bench.close(end.is_ok());
-        open.record_failures(&failed, &readings)?;
+        open.record_failures(&failed, readings)?;
         end?;
         let again = |before: &FailedWorkload| {
             !open
@@ -211,7 +207,7 @@ impl PlannedMeasurement<'_> {
         open: &OpenExperiment<'d>,
         planned: &[PlannedBlocks],
     ) -> Result<Driver<'d>> {
-        let readings = self.design.spec.readings();
+        let readings = &self.design.spec.readings;
         Driver::new(open.store, open.id, readings, planned.to_vec(), self.margin)
     }
 
@@ -240,7 +236,7 @@ impl PlannedMeasurement<'_> {
 ///
 /// # Errors
 /// The first failure if every workload failed in every reading.
-pub(super) fn check_some_left(failed: &Failed, readings: &Readings<'_>) -> Result<()> {
+pub(super) fn check_some_left(failed: &Failed, readings: &Readings) -> Result<()> {
     let mut rows = readings.workloads.iter().flat_map(|workload| {
         let is_read = |reading: &Reading| !readings.meters(*reading).is_empty();
         let all = [Reading::Timed, Reading::Counted].into_iter();

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::executor::Place;
 use super::failed::Failed;
-use super::plan::{Block, BlockKind, Reading};
+use super::plan::{Block, BlockKind};
+use super::readings::Readings;
 use super::values::{functions_of, transactions_of};
 use perfquilt_bench::meter::CountResult;
 use perfquilt_bench::meter::MeterReading;
 use perfquilt_bench::workload::BlockSlices;
-use perfquilt_config::Workload;
 use perfquilt_judge::stats::{self, BlockValue};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{HostSample, Meter, Observation, RowName, Slices};
@@ -18,46 +18,19 @@ use perfquilt_store::{
     BlockConditions, BlockDuration, BlockResult, ExperimentId, SliceBlob, Store,
 };
 
-/// The meters and workloads of an experiment.
-#[derive(Clone)]
-pub struct Readings<'a> {
-    /// Meters read from slices.
-    pub timed: Vec<Meter>,
-    /// Meters read by counting.
-    pub counted: Vec<Meter>,
-    /// The workloads.
-    pub workloads: Vec<&'a Workload>,
-}
-
-impl Readings<'_> {
-    /// Returns the meters of one reading.
-    pub fn meters(&self, reading: Reading) -> &[Meter] {
-        match reading {
-            Reading::Timed => &self.timed,
-            Reading::Counted => &self.counted,
-        }
-    }
-
-    /// Returns the workload called `name`.
-    pub fn workload(&self, name: &str) -> Option<&Workload> {
-        let mut workloads = self.workloads.iter();
-        workloads.find(|workload| workload.name == name).copied()
-    }
-}
-
 /// Stores the blocks of one experiment.
 pub struct Recorder<'a> {
     store: &'a Store,
     id: ExperimentId,
     experiment: String,
-    readings: Readings<'a>,
+    readings: &'a Readings,
     /// The numbers of the stored blocks by workload and meter; end-to-end blocks have `true`.
     done: BTreeMap<(String, Meter), BTreeSet<(bool, u32)>>,
 }
 
 impl<'a> Recorder<'a> {
     /// Looks up the stored blocks of experiment `id`.
-    pub fn new(store: &'a Store, id: ExperimentId, readings: Readings<'a>) -> Result<Self> {
+    pub fn new(store: &'a Store, id: ExperimentId, readings: &'a Readings) -> Result<Self> {
         let mut done = BTreeMap::new();
         for workload in &readings.workloads {
             for &meter in readings.timed.iter().chain(&readings.counted) {
@@ -79,8 +52,8 @@ impl<'a> Recorder<'a> {
     }
 
     /// Returns the meters and workloads.
-    pub fn readings(&self) -> &Readings<'a> {
-        &self.readings
+    pub fn readings(&self) -> &'a Readings {
+        self.readings
     }
 
     fn is_done(&self, workload: &str, meter: Meter, block: &Block) -> bool {

@@ -96,11 +96,19 @@ pub(super) fn identical<'p>(
         .collect()
 }
 
+/// Returns how the preset varies code layouts, where servers can be linked again. Counts do not depend on them.
+pub(super) fn wanted_layouts(preset: &Preset) -> Layouts {
+    if preset.timed_meters().is_empty() {
+        return Layouts::Off;
+    }
+    preset.layouts.unwrap_or(Layouts::Padded)
+}
+
 /// Returns how to vary the servers' code layouts: as the preset says if every server can be linked again, and how to link
 /// them then.
 pub(super) fn vary_layouts(preset: &Preset, servers: &mut Servers) -> Result<Layouts> {
-    let layouts = preset.layouts.unwrap_or(Layouts::Padded);
-    if layouts == Layouts::Off || preset.timed_meters().is_empty() {
+    let layouts = wanted_layouts(preset);
+    if layouts == Layouts::Off {
         return Ok(Layouts::Off);
     }
     match add_relinks(servers, layouts) {

@@ -11,7 +11,7 @@ use super::driver::Driver;
 use super::executor::{BlockJob, Event, Executor, Lane, Report};
 use super::failed::Failed;
 use super::plan::{Block, BlockKind, Reading, Scope, plan};
-use super::recorder::Readings;
+use super::readings::Readings;
 use super::remaining::BlockTimes;
 use super::strategy::PlannedExperiment;
 use perfquilt_bench::meter::{CountResult, MeterReading};
@@ -302,7 +302,6 @@ impl Fixture {
             layouts: perfquilt_config::Layouts::Padded,
             direct: &[],
         });
-        let workloads: Vec<&Workload> = self.workloads.iter().collect();
         let margin = Meter::default_margin;
         let of_timed = blocks.iter().filter(|b| b.kind == BlockKind::Timed);
         let planned = self.planned(u32::try_from(of_timed.count()).unwrap());
@@ -310,9 +309,9 @@ impl Fixture {
         let readings = Readings {
             timed: timed.to_vec(),
             counted: vec![Meter::Instructions],
-            workloads,
+            workloads: self.workloads.clone(),
         };
-        let mut driver = Driver::new(&self.store, self.id(), readings, planned, &margin).unwrap();
+        let mut driver = Driver::new(&self.store, self.id(), &readings, planned, &margin).unwrap();
         let strategy = || PlannedExperiment::new(&blocks, 1.0, BlockTimes::default(), None);
         let outcome = driver.drive(&mut strategy(), executor);
         if outcome.1.is_ok() {

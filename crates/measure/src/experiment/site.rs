@@ -20,23 +20,24 @@ pub(super) struct Site {
 }
 
 impl Site {
-    /// Returns the facts of this machine, or of one in the cluster that the preset names. `counts` tells whether a meter is
-    /// counted.
-    pub(super) fn ask(ws: &Workspace, preset: &Preset, counts: bool) -> Result<Self> {
+    /// Returns the facts of this machine, or of one in the cluster that the preset names.
+    pub(super) fn ask(ws: &Workspace, preset: &Preset) -> Result<Self> {
         let Some(on) = &preset.on else {
-            return Self::assume(ws, preset, counts);
+            return Self::assume(ws, preset);
         };
         let scheduler = cluster::scheduler(ws, on)?;
+        let counts = !preset.counted_meters().is_empty();
         let facts = cluster::facts(ws, (on, scheduler.as_ref()), counts)?;
         Ok(Site::new(Some(scheduler), facts, ws, preset))
     }
 
     /// Returns the site without asking a cluster, for a forecast: its machines are taken to be like this one.
-    pub(super) fn assume(ws: &Workspace, preset: &Preset, counts: bool) -> Result<Self> {
+    pub(super) fn assume(ws: &Workspace, preset: &Preset) -> Result<Self> {
         if let Some(on) = &preset.on {
             cluster::configured(ws, on)?;
         }
-        Ok(Site::new(None, Facts::here(counts)?, ws, preset))
+        let facts = Facts::here(!preset.counted_meters().is_empty())?;
+        Ok(Site::new(None, facts, ws, preset))
     }
 
     fn new(

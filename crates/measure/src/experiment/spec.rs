@@ -1,15 +1,18 @@
 //! An experiment's settings, resolved from a preset.
 
-use super::cluster::BlockTask;
+use std::num::NonZeroU32;
+
+use super::cluster::{BlockTask, Cluster};
+use super::executor::Executor;
 use super::identity;
 use super::machine::{Setup, ThisMachine};
-use super::recorder::Readings;
+use super::readings::Readings;
 use super::reuse::ReuseQuery;
 use super::servers::Servers;
 use super::site::Site;
 use perfquilt_bench::workload::workload_identity;
 use perfquilt_config::workspace::Workspace;
-use perfquilt_config::{Layouts, Preset, Workload};
+use perfquilt_config::{Layouts, Preset};
 use perfquilt_model::comparable::{Comparable, Part};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{ExperimentHeader, Meter, PlannedBlocks, UnexecutedPatch};
@@ -19,17 +22,13 @@ use perfquilt_model::warning::Warning;
 use perfquilt_system::digest;
 
 /// The settings of an experiment: workloads, meters, layouts, and in its header everything that makes values comparable.
-pub(super) struct Spec<'a> {
+pub(crate) struct Spec<'a> {
     pub(super) ws: &'a Workspace,
     pub(super) preset: Preset,
-    pub(super) workloads: Vec<Workload>,
-    /// The meters read from slices.
-    pub(super) timed: Vec<Meter>,
-    /// The meters read by counting.
-    pub(super) counted: Vec<Meter>,
+    pub(super) readings: Readings,
     pub(super) layouts: Layouts,
-    /// How meters are counted; empty without counts.
-    pub(super) counter: String,
+    /// Where it is measured.
+    pub(super) site: Site,
     /// With machine and harness.
     pub(super) header: ExperimentHeader,
 }
@@ -40,7 +39,7 @@ impl<'a> Spec<'a> {
     pub(super) fn resolve(
         ws: &'a Workspace,
         preset: &Preset,
-        site: &Site,
+        site: Site,
         layouts: Layouts,
         mut header: ExperimentHeader,
     ) -> Result<Self> {
@@ -52,26 +51,29 @@ impl<'a> Spec<'a> {
         Ok(Spec {
             ws,
             preset: preset.clone(),
-            workloads: workloads.collect::<Result<_>>()?,
-            timed: preset.timed_meters(),
-            counted: preset.counted_meters(),
+            readings: Readings {
+                timed: preset.timed_meters(),
+                counted: preset.counted_meters(),
+                workloads: workloads.collect::<Result<_>>()?,
+            },
             layouts,
-            counter: site.facts.counter.clone(),
+            site,
             header,
         })
     }
 
     /// Leaves out the counted meters that the site cannot read, with a warning.
-    pub(super) fn keep_readable(&mut self, site: &Site) -> Result<()> {
-        self.counted.retain(|meter| {
-            let known = site.facts.meters.contains(meter);
+    pub(super) fn keep_readable(&mut self) -> Result<()> {
+        let facts = &self.site.facts;
+        self.readings.counted.retain(|meter| {
+            let known = facts.meters.contains(meter);
             if !known {
-                let words = format!("{meter} cannot be read with {}", self.counter);
+                let words = format!("{meter} cannot be read with {}", facts.counter);
                 progress::warn(Warning::unread_meter(words));
             }
             known
         });
-        if self.timed.is_empty() && self.counted.is_empty() {
+        if self.readings.timed.is_empty() && self.readings.counted.is_empty() {
             return Err(
                 Error::meter_unavailable("none of the preset's meters can be read here")
                     .hint("`meters` of the preset names others; `time` can be read everywhere"),
@@ -89,27 +91,23 @@ impl<'a> Spec<'a> {
 
     /// Returns the identity of the harness in other layouts.
     pub(super) fn harness(&self, layouts: Layouts) -> Result<String> {
-        identity::harness(self.ws, &self.counter, layouts)
+        identity::harness(self.ws, &self.site.facts.counter, layouts)
     }
 
-    /// Returns the workloads.
-    pub(super) fn workloads(&self) -> Vec<&Workload> {
-        self.workloads.iter().collect()
-    }
-
-    /// Returns what the values of `programs` are observed of.
-    pub(super) fn observed<'p>(
+    /// Returns what the values of `programs` are observed of; without programs, their conditions.
+    pub(crate) fn observed<'p>(
         &self,
-        programs: impl Iterator<Item = (Point, &'p str)>,
+        programs: impl IntoIterator<Item = (Point, &'p str)>,
     ) -> Result<Comparable> {
         let mut observed = Comparable::of(&self.header);
-        for workload in &self.workloads {
+        for workload in &self.readings.workloads {
             let digest = workload_identity(self.ws, workload)?;
             let seconds = self.preset.block_seconds.to_string();
             observed = observed
                 .with(Part::Workload(workload.name.clone()), digest)
                 .with(Part::Seconds(workload.name.clone()), seconds);
         }
+        let programs = programs.into_iter();
         Ok(programs.fold(observed, |observed, (point, program)| {
             observed.with(Part::Program(point), program)
         }))
@@ -126,14 +124,14 @@ impl<'a> Spec<'a> {
         let preset = &self.preset;
         let mut all = Vec::new();
         for workload in &preset.workloads {
-            for (place, &meter) in self.timed.iter().enumerate() {
+            for (place, &meter) in self.readings.timed.iter().enumerate() {
                 all.push(PlannedBlocks {
                     min_blocks: preset.min_blocks(),
                     resolution: preset.resolution.filter(|_| place == 0),
                     ..PlannedBlocks::fixed(workload, meter, preset.blocks)
                 });
             }
-            for &meter in &self.counted {
+            for &meter in &self.readings.counted {
                 all.push(PlannedBlocks::fixed(workload, meter, preset.count_blocks));
             }
         }
@@ -150,15 +148,6 @@ impl<'a> Spec<'a> {
             header: &self.header,
             observed,
             planned,
-        }
-    }
-
-    /// Returns the meters and workloads of the observations.
-    pub(super) fn readings(&self) -> Readings<'_> {
-        Readings {
-            timed: self.timed.clone(),
-            counted: self.counted.clone(),
-            workloads: self.workloads(),
         }
     }
 
@@ -179,8 +168,8 @@ impl<'a> Spec<'a> {
             servers,
             block_seconds: self.preset.block_seconds,
             binary: recipe.binary.clone(),
-            count_meters: self.counted.clone(),
-            reads_storage: self.timed.iter().any(|meter| meter.is_storage()),
+            count_meters: self.readings.counted.clone(),
+            reads_storage: self.readings.timed.iter().any(|meter| meter.is_storage()),
             most_servers,
         })
     }
@@ -188,13 +177,28 @@ impl<'a> Spec<'a> {
     /// Returns a task without blocks of the experiment with this key, which machines of a cluster measure as `setup` says.
     pub(super) fn task(&self, experiment: &str, setup: Setup) -> Result<BlockTask> {
         let names = (experiment, self.preset.name.as_str());
-        BlockTask::empty(self.ws, names, &self.workloads, setup)
+        BlockTask::empty(self.ws, names, &self.readings.workloads, setup)
     }
 
     /// Prepares this machine for measuring what `setup` says.
     pub(super) fn this_machine<'m>(&'m self, setup: Setup) -> Result<ThisMachine<'m>> {
         let lanes = self.preset.lanes;
-        ThisMachine::new(self.ws, self.workloads(), lanes, setup)
+        ThisMachine::new(self.ws, &self.readings.workloads, lanes, setup)
+    }
+
+    /// Prepares the site for the experiment stored under `key`, whose blocks `setup` measures.
+    pub(super) fn executor<'e>(
+        &'e self,
+        setup: Setup,
+        key: &str,
+        wave: Option<NonZeroU32>,
+    ) -> Result<Box<dyn Executor + 'e>> {
+        let (Some(scheduler), Some(wave)) = (&self.site.scheduler, wave) else {
+            return Ok(Box::new(self.this_machine(setup)?));
+        };
+        let task = self.task(key, setup)?;
+        let cluster = Cluster::new(self.ws, scheduler.as_ref(), task, wave.get())?;
+        Ok(Box::new(cluster))
     }
 }
 

@@ -52,7 +52,7 @@ impl Fixture {
         }
     }
 
-    fn spec(&self, site: &Site, meters: &[Meter]) -> Result<Spec<'_>, Error> {
+    fn spec(&self, site: Site, meters: &[Meter]) -> Result<Spec<'_>, Error> {
         let mut preset = self.ws.config.preset("quick").unwrap().clone();
         preset.meters = meters.to_vec();
         let mut header = ExperimentHeader::new("toy-1.0", "make");
@@ -96,9 +96,9 @@ fn site(cluster: Option<&str>) -> Site {
 fn a_spec_has_what_the_preset_names_and_the_site_can_read() {
     let fixture = Fixture::new();
     let meters = [Meter::Time, Meter::Instructions, Meter::Cycles];
-    let mut spec = fixture.spec(&site(Some("slurm")), &meters).unwrap();
+    let mut spec = fixture.spec(site(Some("slurm")), &meters).unwrap();
     assert_eq!(spec.header.machine["cluster"], "slurm");
-    spec.keep_readable(&site(None)).unwrap();
+    spec.keep_readable().unwrap();
     let read: Vec<(String, Meter)> = spec
         .requested()
         .into_iter()
@@ -112,18 +112,18 @@ fn a_spec_has_what_the_preset_names_and_the_site_can_read() {
             (requests, Meter::Instructions)
         ]
     );
-    let mut nothing = fixture.spec(&site(None), &[Meter::Cycles]).unwrap();
-    let error = nothing.keep_readable(&site(None)).unwrap_err();
+    let mut nothing = fixture.spec(site(None), &[Meter::Cycles]).unwrap();
+    let error = nothing.keep_readable().unwrap_err();
     assert_eq!(error.kind(), Kind::Usage);
     // Any server has no counters of its own.
-    assert!(fixture.spec(&site(None), &[Meter::ServerReads]).is_err());
+    assert!(fixture.spec(site(None), &[Meter::ServerReads]).is_err());
 }
 
 #[test]
 fn values_of_a_cluster_are_stored_apart_and_measured_by_the_plan_of_a_machine() {
     let fixture = Fixture::new();
     let [here, there] = [None, Some("slurm")].map(|cluster| {
-        let spec = fixture.spec(&site(cluster), &[Meter::Time]).unwrap();
+        let spec = fixture.spec(site(cluster), &[Meter::Time]).unwrap();
         fixture.attempt(&spec, ReusePolicy::Reuse, false)
     });
     assert_ne!(here.key, there.key);
@@ -133,7 +133,7 @@ fn values_of_a_cluster_are_stored_apart_and_measured_by_the_plan_of_a_machine() 
 #[test]
 fn a_finished_experiment_is_measured_again_under_the_next_key_only_where_that_is_asked_for() {
     let fixture = Fixture::new();
-    let spec = fixture.spec(&site(None), &[Meter::Time]).unwrap();
+    let spec = fixture.spec(site(None), &[Meter::Time]).unwrap();
     let keys = |time_unexecuted| {
         use ReusePolicy::{Repeat, Reuse, Separate};
         [Reuse, Repeat, Separate].map(|policy| fixture.attempt(&spec, policy, time_unexecuted).key)
@@ -155,7 +155,7 @@ fn a_finished_experiment_is_measured_again_under_the_next_key_only_where_that_is
 #[test]
 fn an_open_experiment_is_one_process_s_and_keeps_failures_until_they_are_forgotten() {
     let fixture = Fixture::new();
-    let spec = fixture.spec(&site(None), &[Meter::Time]).unwrap();
+    let spec = fixture.spec(site(None), &[Meter::Time]).unwrap();
     let mut open = fixture.begin(&spec, ReusePolicy::Reuse).unwrap();
     let second = fixture.begin(&spec, ReusePolicy::Reuse);
     assert_eq!(second.err().map(|error| error.kind()), Some(Kind::Usage));
@@ -165,9 +165,9 @@ fn an_open_experiment_is_one_process_s_and_keeps_failures_until_they_are_forgott
     failed
         .workloads
         .insert(("requests".to_owned(), Reading::Timed), client);
-    let readings = spec.readings();
-    open.record_failures(&failed, &readings).unwrap();
-    let only = check_some_left(&failed, &readings).unwrap_err();
+    let readings = &spec.readings;
+    open.record_failures(&failed, readings).unwrap();
+    let only = check_some_left(&failed, readings).unwrap_err();
     assert!(only.message().contains("the client exited"), "{only}");
     drop(open);
     let mut open = fixture.begin(&spec, ReusePolicy::Reuse).unwrap();
@@ -186,16 +186,16 @@ fn an_open_experiment_is_one_process_s_and_keeps_failures_until_they_are_forgott
 fn a_fresh_question_is_told_no_failure_and_no_finished_calibration() {
     let mut fixture = Fixture::new();
     let fail = |fixture: &Fixture, policy| {
-        let spec = fixture.spec(&site(None), &[Meter::Time]).unwrap();
+        let spec = fixture.spec(site(None), &[Meter::Time]).unwrap();
         let mut open = fixture.begin(&spec, policy).unwrap();
         let before = open.has_failures();
         let crash = BTreeMap::from([(Point::Step(1), Error::client_failed("crashed"))]);
-        open.record_failures(&Failed::points(crash), &spec.readings())
+        open.record_failures(&Failed::points(crash), &spec.readings)
             .unwrap();
         (before, open.id)
     };
     let calibration = |fixture: &Fixture| {
-        let spec = fixture.spec(&site(None), &[Meter::Time]).unwrap();
+        let spec = fixture.spec(site(None), &[Meter::Time]).unwrap();
         fixture.attempt(&spec, ReusePolicy::Separate, false).key
     };
     // Not finished, so both go on with the same blocks.
@@ -215,7 +215,7 @@ fn a_fresh_question_is_told_no_failure_and_no_finished_calibration() {
 #[test]
 fn a_design_plans_so_many_blocks_of_all_points_and_an_end_to_end_check() {
     let fixture = Fixture::new();
-    let spec = fixture.spec(&site(None), &[Meter::Time]).unwrap();
+    let spec = fixture.spec(site(None), &[Meter::Time]).unwrap();
     let observed = fixture.observed(&spec);
     let all: Vec<Point> = fixture.points.iter().map(|(point, _)| *point).collect();
     let design = Design::new(&spec, &observed, all.clone(), true);

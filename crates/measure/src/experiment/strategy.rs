@@ -19,7 +19,7 @@ pub struct SoFar<'s, 'a> {
     /// The stored blocks.
     pub recorder: &'s Recorder<'a>,
     /// Their observations.
-    pub collected: &'s mut Collected,
+    pub collected: &'s mut Collected<'a>,
     /// Points and workloads that later blocks leave out.
     pub failed: &'s Failed,
     /// The number of lanes.
@@ -272,19 +272,19 @@ pub struct RequestedBlocks<'a> {
     /// The numbers of the blocks.
     numbers: std::ops::Range<u32>,
     scope: Scope<'a>,
-    reading: Reading,
+    kind: BlockKind,
     /// The points of each.
     points: Vec<Point>,
 }
 
 impl<'a> RequestedBlocks<'a> {
     /// Begins with the first of `numbers`, all over the points of `scope`.
-    pub fn new(numbers: std::ops::Range<u32>, scope: Scope<'a>, reading: Reading) -> Self {
+    pub fn new(numbers: std::ops::Range<u32>, scope: Scope<'a>, kind: BlockKind) -> Self {
         RequestedBlocks {
             numbers,
             points: scope.points.to_vec(),
             scope,
-            reading,
+            kind,
         }
     }
 }
@@ -303,7 +303,7 @@ impl Strategy for RequestedBlocks<'_> {
         };
         Ok(match self.numbers.next() {
             Some(number) => Next::Measure(NextBlock {
-                block: single(&scope, self.reading, number),
+                block: single(&scope, self.kind, number),
                 announcement: None,
             }),
             None => Next::End,

@@ -7,7 +7,6 @@ use sha2::{Digest, Sha256};
 use super::cluster;
 use super::machine::{ExecutionQuestion, Setup};
 use super::servers::Servers;
-use super::site::Site;
 use super::spec::Spec;
 use perfquilt_bench::workload;
 use perfquilt_build::{ChangedCode, CodeComparison};
@@ -25,7 +24,6 @@ const CHECK: &str = "traps 1";
 /// Inputs of the check.
 pub(super) struct ExecutionCheck<'a> {
     pub(super) spec: &'a Spec<'a>,
-    pub(super) site: &'a Site,
     pub(super) observed: &'a Comparable,
     /// All servers.
     pub(super) servers: &'a Servers,
@@ -66,7 +64,7 @@ impl ExecutionCheck<'_> {
             .map(|(&point, _)| point)
             .collect();
         // Settings were checked when the workspace was opened.
-        let runs_programs = self.spec.workloads.iter().any(|workload| {
+        let runs_programs = self.spec.readings.workloads.iter().any(|workload| {
             workload::client(workload).map_or(true, |client| client.runs_server_programs())
         });
         let comparison = CodeComparison::default();
@@ -85,7 +83,7 @@ impl ExecutionCheck<'_> {
                 code,
                 workloads: Vec::new(),
             };
-            for workload in &self.spec.workloads {
+            for workload in &self.spec.readings.workloads {
                 let key = self.key(against, point, workload);
                 let known = store.execution(&key)?;
                 match known.filter(|_| self.spec.ws.answers().counts(&key)) {
@@ -133,7 +131,7 @@ impl ExecutionCheck<'_> {
             reads_storage: false,
             ..spec.setup(servers, 1, spec.header.clone(), &[])?
         };
-        let answers = match &self.site.scheduler {
+        let answers = match &spec.site.scheduler {
             None => spec.this_machine(setup)?.executes(&questions)?,
             Some(scheduler) => {
                 let task = spec.task("", setup)?;

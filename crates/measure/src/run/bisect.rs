@@ -7,7 +7,8 @@ use super::jobs::PointBuilder;
 use super::request::BisectRequest;
 use super::revisions::Revisions;
 use super::sessions::{self, Sessions, StoredSession};
-use crate::experiment::adaptive::{AdaptiveRunner, AdaptiveSpec};
+use crate::experiment::adaptive::AdaptiveRunner;
+use crate::experiment::spec::Spec;
 use perfquilt_build::Built;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::bisect::{
@@ -110,9 +111,9 @@ impl<'a> BisectRun<'a> {
         let changes = &question.states[1..];
         header.series = changes.iter().map(|state| state.name.clone()).collect();
         header.titles = changes.iter().map(|state| state.title.clone()).collect();
-        let spec = AdaptiveSpec::resolve(ws, preset, question, header)?;
+        let spec = Spec::of_question(ws, preset, question, header)?;
         // Other build settings make another server from the same sources.
-        let context = format!("{}{}", spec.observed()?, points.builder.key(""));
+        let context = format!("{}{}", spec.observed([])?, points.builder.key(""));
         let kept = Sessions::of(ws).open(question, &context, ws.answers().is_fresh(), store)?;
         let places = || question.states.iter().enumerate();
         let keys = places().filter(|(_, state)| !state.tree.is_empty());
@@ -122,7 +123,7 @@ impl<'a> BisectRun<'a> {
             .filter_map(|(place, state)| Some((place, points.builder.cached(&state.tree)?)))
             .collect();
         let name = format!("bisect-{}", kept.name);
-        let runner = spec.open(name, &sessions::key(&kept.name), store)?;
+        let runner = AdaptiveRunner::open(spec, question, name, &sessions::key(&kept.name), store)?;
         let bisector = kept.session.replay();
         let mut run = BisectRun {
             ws,

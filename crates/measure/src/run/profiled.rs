@@ -1,7 +1,7 @@
 //! Fresh links of the servers of a sampled profile.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use super::NamedServer;
 use crate::experiment::private::{copy, private_copy};
@@ -12,6 +12,7 @@ use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress;
 use perfquilt_system::mounts::may_execute;
+use perfquilt_system::threads::lock;
 
 /// Makes the executables of two servers afresh for each run of a profile, in a code layout that both share: code that
 /// they have in common lies at the same addresses, and no layout is behind all runs.
@@ -79,7 +80,7 @@ impl FreshLinks {
             return Ok(side.server.clone());
         };
         let folder = self.scratch.fresh()?;
-        let mut last = side.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = lock(&side.last);
         if let Some(last) = last.replace(folder.clone()) {
             std::fs::remove_dir_all(&last).map_err(|e| Error::io("remove", &last, &e))?;
         }

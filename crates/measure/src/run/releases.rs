@@ -8,12 +8,12 @@ use super::bisect::{no_values, results};
 use super::jobs::PointBuilder;
 use super::request::{BisectRequest, RevisionRange};
 use super::{Prepared, build_item, prepare};
-use crate::experiment::adaptive::AdaptiveSpec;
+use crate::experiment::adaptive::{self, AdaptiveRunner};
+use crate::experiment::spec::Spec;
 use perfquilt_build::Built;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::bisect::two_way::{CELLS, DifferenceInDifferences, LossTable};
 use perfquilt_judge::bisect::{MeasuredBlock, Question, Revision};
-use perfquilt_model::comparable::Part;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::ExperimentHeader;
 use perfquilt_model::point::Point;
@@ -65,11 +65,9 @@ pub fn compare(
         .map(|state| state.label.as_str())
         .collect();
     header.series = labels[1..].iter().copied().map(str::to_owned).collect();
-    let spec = AdaptiveSpec::resolve(ws, preset, &question, header)?;
-    let programs = servers.iter().enumerate();
-    let observed = programs.fold(spec.observed()?, |observed, (state, built)| {
-        observed.with(Part::Program(Point::Step(state)), &*built.identity)
-    });
+    let spec = Spec::of_question(ws, preset, &question, header)?;
+    let programs = (0..).map(Point::Step).zip(&servers);
+    let observed = spec.observed(programs.map(|(point, built)| (point, &*built.identity)))?;
     let digest = Sha256::digest(format!("{observed}{} {}", releases[1], question.meter));
     let name = &hex::encode(digest)[..12];
     let store = Store::open(&results(ws))?;
@@ -82,13 +80,14 @@ pub fn compare(
     };
     let is_decided = |key: &str| -> Result<bool> {
         let mut so_far = DifferenceInDifferences::new(question.clone(), releases.clone());
-        let blocks = spec.stored(&store, key)?;
+        let blocks = adaptive::stored(&store, key, &question)?;
         blocks.iter().for_each(|block| add(&mut so_far, block));
         Ok(so_far.wanted() == 0)
     };
     let fresh = ws.answers().is_fresh().then_some(&question);
     let key = comparison_key(&store, name, fresh, &is_decided)?;
-    let mut runner = spec.open(format!("releases-{name}"), &key, &store)?;
+    let mut runner =
+        AdaptiveRunner::open(spec, &question, format!("releases-{name}"), &key, &store)?;
     for (state, built) in servers.iter().enumerate() {
         runner.add(state, built)?;
     }

@@ -13,6 +13,7 @@ use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Profile, Workload};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::point::Point;
+use perfquilt_system::caches;
 
 /// The seed of every training run, so that all draw the same numbers.
 const SEED: u64 = 1;
@@ -73,13 +74,12 @@ impl Training for Trainer {
         into: &Path,
     ) -> Result<()> {
         let adapter = server::adapter(&self.ws)?;
-        let workloads: Vec<&Workload> = self.workloads.iter().collect();
-        let clients = Clients::new(&self.ws, &self.release, &workloads)?;
+        let clients = Clients::new(&self.ws, &self.release, &self.workloads)?;
         let data = (self.release.as_str(), server.dir.as_path());
-        let template = clients.template(&self.ws, adapter.as_ref(), &workloads, data)?;
+        let template = clients.template(&self.ws, adapter.as_ref(), data)?;
         let space = ServerSpace {
             servers: 1,
-            bytes: server::size_of_tree(&template)?,
+            bytes: caches::size(&template),
         };
         let scratch = Scratch::open(&self.ws, space)?;
         let dir = scratch.fresh()?;
@@ -88,7 +88,7 @@ impl Training for Trainer {
         launch.env = env.to_vec();
         launch.counts = Some(into);
         let mut running = adapter.start(&launch)?;
-        for &one in &workloads {
+        for one in &self.workloads {
             let done = clients
                 .after_start(one, &running)
                 .and_then(|()| clients.serve(&running, one, SEED))

@@ -1,14 +1,13 @@
 //! Minimal client for the adapters themselves: connects as `root` without a password through a socket, and runs
 //! statements with text results.
 
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
+use super::super::stream::Stream;
 use super::packets::{
-    COMMAND_QUERY, EOF, ERR, NULL, OK, PacketStream, length_encoded_text, log_in, packet_length,
-    refused,
+    COMMAND_QUERY, EOF, ERR, NULL, OK, length_encoded_text, log_in, read_packet, refused,
+    write_packet,
 };
 use perfquilt_model::error::{Error, Result};
 
@@ -17,51 +16,32 @@ const READ_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// An open connection.
 #[derive(Debug)]
-pub struct Client(UnixStream);
-
-impl PacketStream for Client {
-    fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        self.0.write_all(bytes).map_err(lost)
-    }
-
-    fn read_packet(&mut self) -> Result<(u8, Vec<u8>)> {
-        let mut head = [0; 4];
-        self.0.read_exact(&mut head).map_err(lost)?;
-        let [a, b, c, number] = head;
-        let mut content = vec![0; packet_length([a, b, c])];
-        let read = self.0.read_exact(&mut content);
-        read.map_err(lost)?;
-        Ok((number, content))
-    }
-}
+pub struct Client(Stream);
 
 impl Client {
     /// Connects as `root` with an empty password.
     pub fn connect(socket: &Path) -> Result<Self> {
-        let stream = UnixStream::connect(socket).map_err(lost)?;
-        let set = stream.set_read_timeout(Some(READ_TIMEOUT));
-        set.map_err(lost)?;
-        let mut client = Client(stream);
-        log_in(&mut client, None)?;
-        Ok(client)
+        let mut stream = Stream::connect(socket, None, READ_TIMEOUT)?;
+        log_in(&mut stream, None)?;
+        Ok(Client(stream))
     }
 
     /// Runs a statement and returns its rows, with NULL as an empty string.
     pub fn query(&mut self, statement: &str) -> Result<Vec<Vec<String>>> {
         let failed = |packet: &[u8]| refused("a statement", packet).details([statement]);
         let content = [&[COMMAND_QUERY], statement.as_bytes()].concat();
-        self.write_packet(0, &content)?;
-        let (_, first) = self.read_packet()?;
+        write_packet(&mut self.0, 0, &content)?;
+        let (_, first) = read_packet(&mut self.0)?;
         match first.first() {
             Some(&OK) => return Ok(Vec::new()),
             Some(&ERR) | None => return Err(failed(&first)),
             // The number of columns.
             Some(_) => {}
         }
-        while !is_end(&self.read_packet()?.1) {}
+        while !is_end(&read_packet(&mut self.0)?.1) {}
         let mut rows = Vec::new();
         loop {
-            let (_, packet) = self.read_packet()?;
+            let (_, packet) = read_packet(&mut self.0)?;
             if is_end(&packet) {
                 return Ok(rows);
             }
@@ -73,11 +53,6 @@ impl Client {
             rows.push(row(&packet).ok_or_else(malformed)?);
         }
     }
-}
-
-#[allow(clippy::needless_pass_by_value)] // What `map_err` passes.
-fn lost(error: std::io::Error) -> Error {
-    Error::server_failed(format!("cannot connect to the server: {error}"))
 }
 
 fn is_end(packet: &[u8]) -> bool {
@@ -101,6 +76,8 @@ fn row(mut packet: &[u8]) -> Option<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+
     use super::*;
 
     #[test]

@@ -19,6 +19,7 @@ use super::{
 };
 use perfquilt_config::{Disk, Server};
 use perfquilt_model::error::{Error, Result};
+use perfquilt_model::observation::Meter;
 use perfquilt_model::progress;
 use perfquilt_system::process::Command;
 
@@ -149,7 +150,7 @@ impl ServerAdapter for InnodbAdapter {
         let mut words = self.words(launch.server, &data)?;
         words.extend([
             "--skip-networking".into(),
-            option("--socket=", &address.socket),
+            option("--socket=", &address.endpoint.socket),
             option("--pid-file=", &launch.dir.join("server.pid")),
         ]);
         if self.setup.server.disk == Disk::Durable {
@@ -283,9 +284,9 @@ fn read_storage(endpoint: &Endpoint) -> Result<StorageCounts> {
             Error::server_failed(format!("the server has no status variable {name}"))
         })
     };
-    Ok(StorageCounts {
-        reads: value("Innodb_data_reads")?,
-        writes: value("Innodb_data_writes")?,
-        syncs: value("Innodb_data_fsyncs")?,
-    })
+    Ok(StorageCounts::from([
+        (Meter::ServerReads, value("Innodb_data_reads")?),
+        (Meter::ServerWrites, value("Innodb_data_writes")?),
+        (Meter::ServerSyncs, value("Innodb_data_fsyncs")?),
+    ]))
 }

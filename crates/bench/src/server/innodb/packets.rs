@@ -2,6 +2,7 @@
 //!
 //! Packets, handshake and text results are described in MariaDB's documentation, "Client/Server Protocol".
 
+use super::super::stream::{Malformed, Stream};
 use perfquilt_model::error::{Error, Result};
 
 /// First byte of a packet that reports an error.
@@ -26,40 +27,74 @@ const COLLATION: u8 = 45;
 /// First byte of a greeting: the version of the protocol.
 const GREETING: u8 = 10;
 
-/// A connection that exchanges packets.
-pub(crate) trait PacketStream {
-    /// Sends bytes.
-    fn write(&mut self, bytes: &[u8]) -> Result<()>;
+/// Packets at the begin of a buffer.
+pub(crate) struct Packets<'a> {
+    /// The buffer.
+    pub(crate) input: &'a [u8],
+    /// Where the next packet begins.
+    pub(crate) at: usize,
+}
 
-    /// Receives one packet: its number and its content.
-    fn read_packet(&mut self) -> Result<(u8, Vec<u8>)>;
-
-    /// Sends one packet.
-    fn write_packet(&mut self, number: u8, content: &[u8]) -> Result<()> {
-        let mut packet = vec![0; 4];
-        packet.extend_from_slice(content);
-        close_packet(0, number, &mut packet);
-        self.write(&packet)
+impl<'a> Packets<'a> {
+    /// Returns the next packet's content; `None` if it is not complete yet.
+    pub(crate) fn next(&mut self) -> Result<Option<&'a [u8]>, Malformed> {
+        let rest = &self.input[self.at..];
+        let [a, b, c, _sequence, content @ ..] = rest else {
+            return Ok(None);
+        };
+        let length = packet_length([*a, *b, *c]);
+        if length == MAX_PACKET {
+            return Err(Malformed("a packet of 16 MiB or more".to_owned()));
+        }
+        let packet = content.get(..length);
+        self.at += packet.map_or(0, |packet| 4 + packet.len());
+        Ok(packet)
     }
 }
 
+/// Receives one packet: its number and its content.
+pub(crate) fn read_packet(stream: &mut Stream) -> Result<(u8, Vec<u8>)> {
+    loop {
+        let input = stream.received();
+        let mut packets = Packets { input, at: 0 };
+        let packet = packets.next().map_err(|malformed| {
+            Error::server_answer(format!("the server sent {}", malformed.0))
+        })?;
+        if let Some(content) = packet {
+            let packet = (input[3], content.to_vec());
+            let length = packets.at;
+            stream.consume(length);
+            return Ok(packet);
+        }
+        stream.receive()?;
+    }
+}
+
+/// Sends one packet.
+pub(crate) fn write_packet(stream: &mut Stream, number: u8, content: &[u8]) -> Result<()> {
+    let mut packet = vec![0; 4];
+    packet.extend_from_slice(content);
+    close_packet(0, number, &mut packet);
+    stream.send(&packet)
+}
+
 /// Logs in as `root` with an empty password, to `database` if there is one.
-pub(crate) fn log_in(stream: &mut dyn PacketStream, database: Option<&str>) -> Result<()> {
+pub(crate) fn log_in(stream: &mut Stream, database: Option<&str>) -> Result<()> {
     let unexpected = || Error::server_answer("unexpected reply during login");
-    let (number, greeting) = stream.read_packet()?;
+    let (number, greeting) = read_packet(stream)?;
     match greeting.first() {
         Some(&GREETING) => {}
         Some(&ERR) => return Err(refused("the connection", &greeting)),
         _ => return Err(unexpected()),
     }
-    stream.write_packet(number.wrapping_add(1), &login(database))?;
+    write_packet(stream, number.wrapping_add(1), &login(database))?;
     loop {
-        let (number, reply) = stream.read_packet()?;
+        let (number, reply) = read_packet(stream)?;
         match reply.first() {
             Some(&OK) => return Ok(()),
             Some(&ERR) => return Err(refused("the login", &reply)),
             // Another plugin: without a password, an empty packet serves all of them.
-            Some(&EOF) => stream.write_packet(number.wrapping_add(1), &[])?,
+            Some(&EOF) => write_packet(stream, number.wrapping_add(1), &[])?,
             // More data of a plugin.
             Some(0x01) => {}
             _ => return Err(unexpected()),

@@ -1,35 +1,25 @@
-//! A blocking client of PostgreSQL's protocol on a Unix socket, with little between its caller and the system calls:
-//! slices of some hundred microseconds are timed around it.
+//! A blocking client of PostgreSQL's protocol, version 3, for the adapter and for the connections of workloads.
 //!
-//! The messages are those of PostgreSQL's documentation, "Frontend/Backend Protocol", read and written by the crate
-//! `postgres-protocol`.
+//! Formats of messages: PostgreSQL's documentation, "Frontend/Backend Protocol", "Message Formats".
 
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use bytes::BytesMut;
-use fallible_iterator::FallibleIterator;
-use postgres_protocol::message::backend::{ErrorFields, Message};
-use postgres_protocol::message::frontend;
-
+use super::super::stream::{Malformed, Stream};
 use perfquilt_model::error::{Error, Result};
 
 /// The superuser that `initdb` creates.
 pub const USER: &str = "postgres";
+/// Version 3.0 of the protocol.
+const VERSION: i32 = 3 << 16;
 /// Timeout of one read. ANALYZE reads whole tables, and a server may run under valgrind.
 const READ_TIMEOUT: Duration = Duration::from_secs(300);
-/// Bytes that one system call reads at most.
-const READ_SIZE: usize = 32 * 1024;
+/// The longest message that is believed.
+const MAX_MESSAGE: usize = 1 << 28;
 
 /// An open connection. Its server process serves no other one.
 #[derive(Debug)]
-pub struct Client {
-    stream: UnixStream,
-    input: BytesMut,
-    output: BytesMut,
-}
+pub struct Client(Stream);
 
 /// The rows of a statement, each a list of values; `None` is NULL.
 pub type Rows = Vec<Vec<Option<String>>>;
@@ -42,128 +32,192 @@ impl Client {
 
     /// The same, of a server that answers within `timeout`.
     pub fn connect_within(socket: &Path, database: &str, timeout: Duration) -> Result<Self> {
-        let stream = UnixStream::connect(socket).map_err(lost)?;
-        stream.set_read_timeout(Some(timeout)).map_err(lost)?;
-        let mut client = Client {
-            stream,
-            input: BytesMut::new(),
-            output: BytesMut::new(),
-        };
-        let parameters = [
-            ("user", USER),
-            ("database", database),
-            ("client_encoding", "UTF8"),
-            ("application_name", "perfquilt"),
-        ];
-        frontend::startup_message(parameters, &mut client.output).map_err(lost)?;
-        client.exchange(&mut |message| match message {
-            Message::AuthenticationCleartextPassword
-            | Message::AuthenticationMd5Password(_)
-            | Message::AuthenticationSasl(_) => Err(Error::server_failed(
-                "the server asks for a password, where its pg_hba.conf should trust local users",
-            )),
-            _ => Ok(()),
-        })?;
-        Ok(client)
+        let mut stream = Stream::connect(socket, None, timeout)?;
+        log_in(&mut stream, database, &[("client_encoding", "UTF8")])?;
+        Ok(Client(stream))
     }
 
     /// Runs statements as text and returns the rows of all of them.
     pub fn query(&mut self, statements: &str) -> Result<Rows> {
-        self.send_query(statements)?;
         let mut rows = Rows::new();
-        self.exchange(&mut |message| {
-            if let Message::DataRow(row) = message {
-                let buffer = row.buffer();
-                let text = |range: Option<std::ops::Range<usize>>| {
-                    range.map(|range| String::from_utf8_lossy(&buffer[range]).into_owned())
-                };
-                let values = row.ranges().map(|range| Ok(text(range))).collect();
-                rows.push(values.map_err(lost)?);
+        let mut add = |message: &Message<'_>| {
+            if message.kind == b'D' {
+                let malformed = || Error::server_answer("the server sent a malformed row");
+                rows.push(row(message.body).ok_or_else(malformed)?);
             }
             Ok(())
-        })
-        .map_err(|error| error.details([shortened(statements)]))?;
+        };
+        exchange(&mut self.0, &query(statements), &mut add)
+            .map_err(|error| error.details([statements.chars().take(200).collect::<String>()]))?;
         Ok(rows)
     }
+}
 
-    /// Adds a text statement to the messages that the next [`Client::exchange`] sends.
-    pub fn send_query(&mut self, statements: &str) -> Result<()> {
-        frontend::query(statements, &mut self.output).map_err(lost)
-    }
+/// Logs in to `database` as [`USER`], with these settings of the session.
+pub(crate) fn log_in(stream: &mut Stream, database: &str, settings: &[(&str, &str)]) -> Result<()> {
+    let parameters = [
+        ("user", USER),
+        ("database", database),
+        ("application_name", "perfquilt"),
+    ];
+    let mut start = Vec::new();
+    with_length(&mut start, |out| {
+        out.extend(VERSION.to_be_bytes());
+        for (name, value) in parameters.iter().chain(settings) {
+            out.extend(format!("{name}\0{value}\0").bytes());
+        }
+        out.push(0);
+    });
+    exchange(stream, &start, &mut |_| Ok(()))
+}
 
-    /// Returns the buffer of the messages that the next [`Client::exchange`] sends.
-    pub fn output(&mut self) -> &mut BytesMut {
-        &mut self.output
-    }
+/// Returns the message that has statements run as text.
+pub(crate) fn query(statements: &str) -> Vec<u8> {
+    let mut out = Vec::new();
+    message(b'Q', &mut out, |out| {
+        out.extend(statements.bytes());
+        out.push(0);
+    });
+    out
+}
 
-    /// Sends the buffered messages, which must make the server ready for a query exactly once (a query or a sync), and
-    /// passes its answers to `each` until it is.
-    pub fn exchange(&mut self, each: &mut dyn FnMut(Message) -> Result<()>) -> Result<()> {
-        self.stream.write_all(&self.output).map_err(lost)?;
-        self.output.clear();
-        let mut failure: Option<Error> = None;
-        loop {
+/// Appends a message: its kind, its length, and what `body` appends.
+pub(crate) fn message(kind: u8, out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
+    out.push(kind);
+    with_length(out, body);
+}
+
+/// Appends a length, which counts itself, and what `body` appends.
+fn with_length(out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    out.extend([0; 4]);
+    body(out);
+    let length = (out.len() - start) as i32;
+    out[start..start + 4].copy_from_slice(&length.to_be_bytes());
+}
+
+/// Sends `messages`, which must make the server ready for a query exactly once (a query, a sync or a login), and passes its
+/// answers to `each` until it is.
+pub(crate) fn exchange(
+    stream: &mut Stream,
+    messages: &[u8],
+    each: &mut dyn FnMut(&Message<'_>) -> Result<()>,
+) -> Result<()> {
+    stream.send(messages)?;
+    let mut failure: Option<Error> = None;
+    loop {
+        let received = Message::read(stream.received());
+        let Some(message) = received.map_err(|malformed| Error::server_answer(malformed.0))? else {
             // After a fatal error the server closes the connection.
-            let message = match (self.receive(), &failure) {
-                (Err(_), Some(fatal)) => return Err(fatal.clone()),
-                (received, _) => received?,
-            };
-            match message {
-                Message::ReadyForQuery(_) => return failure.map_or(Ok(()), Err),
-                Message::ErrorResponse(body) => {
-                    failure.get_or_insert(refused(body.fields()));
-                }
-                Message::NoticeResponse(_) => {}
-                message => {
-                    if failure.is_none() {
-                        failure = each(message).err();
-                    }
-                }
+            let lost = |lost| failure.clone().unwrap_or(lost);
+            stream.receive().map_err(lost)?;
+            continue;
+        };
+        match message.kind {
+            b'Z' => {
+                let length = message.length;
+                stream.consume(length);
+                return failure.map_or(Ok(()), Err);
             }
-        }
-    }
-
-    fn receive(&mut self) -> Result<Message> {
-        loop {
-            if let Some(message) = Message::parse(&mut self.input).map_err(lost)? {
-                return Ok(message);
-            }
-            let used = self.input.len();
-            self.input.resize(used + READ_SIZE, 0);
-            let read = self.stream.read(&mut self.input[used..]);
-            self.input.truncate(used + *read.as_ref().unwrap_or(&0));
-            match read {
-                Ok(0) => return Err(Error::server_failed("the server closed the connection")),
-                Ok(_) => {}
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(lost(error)),
-            }
-        }
-    }
-}
-
-fn shortened(statement: &str) -> String {
-    statement.chars().take(200).collect()
-}
-
-/// Returns the error for the fields of an `ErrorResponse`.
-fn refused(mut fields: ErrorFields<'_>) -> Error {
-    let (mut severity, mut code, mut message) = (String::new(), String::new(), String::new());
-    while let Ok(Some(field)) = fields.next() {
-        let value = String::from_utf8_lossy(field.value_bytes()).into_owned();
-        match field.type_() {
-            b'S' => severity = value,
-            b'C' => code = value,
-            b'M' => message = value,
+            b'E' => drop(failure.get_or_insert_with(|| refused(message.body))),
+            _ if message.asks_for_password() => return Err(Error::server_failed(PASSWORD)),
+            _ if failure.is_none() => failure = each(&message).err(),
             _ => {}
         }
+        let length = message.length;
+        stream.consume(length);
     }
+}
+
+/// What is wrong with a server that asks for a password.
+pub(crate) const PASSWORD: &str =
+    "the server asks for a password, where its pg_hba.conf should trust local users";
+
+/// A message of the server.
+pub(crate) struct Message<'a> {
+    pub(crate) kind: u8,
+    pub(crate) body: &'a [u8],
+    /// With kind and length, in bytes.
+    pub(crate) length: usize,
+}
+
+impl<'a> Message<'a> {
+    /// Reads the message at the begin of `input`; `None` if it is not complete yet.
+    pub(crate) fn read(input: &'a [u8]) -> Result<Option<Self>, Malformed> {
+        let Some((&kind, rest)) = input.split_first() else {
+            return Ok(None);
+        };
+        if !kind.is_ascii_alphanumeric() {
+            return Err(Malformed::instead_of("a message", input));
+        }
+        let Some((size, rest)) = rest.split_first_chunk() else {
+            return Ok(None);
+        };
+        // The length counts itself.
+        let size = usize::try_from(i32::from_be_bytes(*size))
+            .ok()
+            .and_then(|size| size.checked_sub(4))
+            .filter(|&size| size <= MAX_MESSAGE)
+            .ok_or_else(|| Malformed::instead_of("a message's length", input))?;
+        Ok(rest.get(..size).map(|body| Message {
+            kind,
+            body,
+            length: 1 + 4 + size,
+        }))
+    }
+
+    /// Returns whether it asks for a password.
+    pub(crate) fn asks_for_password(&self) -> bool {
+        self.kind == b'R' && !self.body.starts_with(&[0; 4])
+    }
+}
+
+/// Returns the field of an error message that has a mark. Fields are texts that end in zero; `V` is the severity that no
+/// language changes.
+pub(crate) fn error_field(body: &[u8], mark: u8) -> Option<&[u8]> {
+    let mut fields = body.split(|&byte| byte == 0);
+    fields.find_map(|field| field.strip_prefix(&[mark]))
+}
+
+/// Returns the error in the body of an error message.
+fn refused(body: &[u8]) -> Error {
+    let field = |mark| String::from_utf8_lossy(error_field(body, mark).unwrap_or_default());
+    let (severity, message, code) = (field(b'S'), field(b'M'), field(b'C'));
     Error::server_answer(format!(
         "the server reported an error: {severity}: {message} ({code})"
     ))
 }
 
-#[allow(clippy::needless_pass_by_value)] // What `map_err` passes.
-fn lost(error: std::io::Error) -> Error {
-    Error::server_failed(format!("the connection to the server failed: {error}"))
+/// Returns the values of a row: their number, and each with its length, which is negative for NULL.
+fn row(body: &[u8]) -> Option<Vec<Option<String>>> {
+    let (_, mut rest) = body.split_first_chunk::<2>()?;
+    let mut values = Vec::new();
+    while !rest.is_empty() {
+        let (length, behind) = rest.split_first_chunk()?;
+        let Ok(length) = usize::try_from(i32::from_be_bytes(*length)) else {
+            values.push(None);
+            rest = behind;
+            continue;
+        };
+        let (text, behind) = behind.split_at_checked(length)?;
+        values.push(Some(String::from_utf8_lossy(text).into_owned()));
+        rest = behind;
+    }
+    Some(values)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_have_values_and_nulls() {
+        let body = b"\0\x03\0\0\0\x02ab\xff\xff\xff\xff\0\0\0\0";
+        let expected = [Some("ab".to_owned()), None, Some(String::new())];
+        assert_eq!(row(body).unwrap(), expected);
+        assert_eq!(row(b"\0\0").unwrap(), []);
+        for cut in [&b"\0"[..], b"\0\x01\0\0", b"\0\x01\0\0\0\x02a"] {
+            assert_eq!(row(cut), None, "{cut:?}");
+        }
+    }
 }

@@ -18,10 +18,11 @@ use sha2::{Digest, Sha256};
 use super::running::{Endpoint, ListenAddress, Running, ServerProcess, StartPlan, Stop};
 use super::{
     AdapterKind, AdapterSetup, ClientThreads, Launch, ServerAdapter, StorageCounts, StorageReader,
-    incomplete, provide_data,
+    part, provide_data,
 };
 use perfquilt_config::{Disk, Section, Server};
 use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::observation::Meter;
 use perfquilt_model::progress;
 use perfquilt_system::process::Command;
 
@@ -161,16 +162,6 @@ fn durability(disk: Disk) -> &'static [&'static str] {
 /// arrives, and the report of statistics when a session becomes idle, which depends on the clock.
 const UNCOUNTED: &[&str] = &["secure_read", "pgstat_report_stat"];
 
-/// Returns a program of the built server.
-fn program(server: &Path, name: &str) -> Result<PathBuf> {
-    let path = server.join("bin").join(name);
-    if path.is_file() {
-        Ok(path)
-    } else {
-        Err(incomplete(server, &format!("bin/{name}")))
-    }
-}
-
 /// Checks that root can be an ordinary user here, since PostgreSQL refuses to run as root.
 fn check_user() -> Result<()> {
     match Command::new("true").ordinary_user().run() {
@@ -206,7 +197,7 @@ impl ServerAdapter for Postgresql {
     }
 
     fn prepare(&self, server: &Path, data: &Path) -> Result<()> {
-        let initdb = program(server, "initdb")?;
+        let initdb = part(server, "bin/initdb")?;
         check_user()?;
         let step = progress::begin("initdb", None);
         // It tries POSIX's shared memory, and would take System V's, which a sandbox limits.
@@ -232,13 +223,14 @@ impl ServerAdapter for Postgresql {
     }
 
     fn start(&self, launch: &Launch<'_>) -> Result<Running> {
-        let postgres = program(launch.server, "postgres")?;
+        let postgres = part(launch.server, "bin/postgres")?;
         check_user()?;
         let data = provide_data(self, launch)?;
         make_private(&data)?;
         let mut address = ListenAddress::new(launch.dir, None)?;
-        address.socket.set_file_name(SOCKET);
-        let folder = address.socket.parent().unwrap_or(launch.dir).to_path_buf();
+        let socket = &mut address.endpoint.socket;
+        socket.set_file_name(SOCKET);
+        let folder = socket.parent().unwrap_or(launch.dir).to_path_buf();
         let mut words = vec![postgres.into()];
         words.extend(self.options(&data, &folder));
         let mut plan = StartPlan {
@@ -298,11 +290,12 @@ fn read_storage(endpoint: &Endpoint) -> Result<StorageCounts> {
         ..140_000 => Rows::new(),
         _ => client.query("SELECT wal_write, wal_sync FROM pg_stat_wal")?,
     };
-    Ok(StorageCounts {
-        reads: number(&files, 0),
-        writes: number(&files, 1) + number(&log, 0),
-        syncs: number(&files, 2) + number(&log, 1),
-    })
+    let (writes, syncs) = (number(&log, 0), number(&log, 1));
+    Ok(StorageCounts::from([
+        (Meter::ServerReads, number(&files, 0)),
+        (Meter::ServerWrites, number(&files, 1) + writes),
+        (Meter::ServerSyncs, number(&files, 2) + syncs),
+    ]))
 }
 
 /// Returns a number of the first row; 0 without it.

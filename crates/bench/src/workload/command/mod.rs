@@ -100,7 +100,7 @@ impl CommandClient {
             }
             check_placeholders(words).map_err(|error| section.locate(&[key], error))?;
         }
-        Patterns::new(&own).map_err(|bad| section.error(&[bad.key], bad.message))?;
+        Patterns::new(&own, section)?;
         Ok(CommandClient {
             name: workload.name.clone(),
             settings: own,
@@ -199,8 +199,8 @@ impl Client for CommandClient {
         block: &TimedBlock<'_>,
     ) -> Result<BlockSlices, ClientFailure> {
         let settings = &self.settings;
-        let patterns = Patterns::new(settings).map_err(|bad| Error::configuration(bad.message))?;
         let (workload, section) = (&self.name, &block.workload.settings);
+        let patterns = Patterns::new(settings, section)?;
         let placement = &environment.placement;
         let mut commands = Vec::with_capacity(servers.len());
         for (_, running) in servers.iter() {

@@ -3,6 +3,8 @@
 use regex::Regex;
 
 use super::CommandSettings;
+use perfquilt_config::Section;
+use perfquilt_model::error::Result;
 
 /// The compiled patterns of a [`CommandSettings`].
 #[derive(Debug)]
@@ -15,53 +17,38 @@ pub(super) struct Patterns {
     pub(super) operations: Option<Regex>,
 }
 
-/// A setting with an invalid value.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct InvalidSetting {
-    /// The key in its section.
-    pub(super) key: &'static str,
-    /// The fault, as a fragment that names the key.
-    pub(super) message: String,
-}
-
 impl Patterns {
-    /// Compiles the patterns of `settings`.
-    pub(super) fn new(settings: &CommandSettings) -> Result<Self, InvalidSetting> {
-        let operations = compile("operations", settings.operations.as_deref())?;
+    /// Compiles the patterns of `settings`, those of a workload's `section`.
+    pub(super) fn new(settings: &CommandSettings, section: &Section) -> Result<Self> {
+        let operations = compile(section, "operations", settings.operations.as_deref())?;
         if let Some(operations) = &operations {
             let has = |wanted: &str| operations.capture_names().flatten().any(|n| n == wanted);
             for group in ["name", "seconds"] {
                 if !has(group) {
-                    return Err(bad(
-                        "operations",
-                        format!("`operations` needs a group called {group}: (?P<{group}>…)"),
-                    ));
+                    let fault =
+                        format!("`operations` needs a group called {group}: (?P<{group}>…)");
+                    return Err(section.error(&["operations"], fault));
                 }
             }
         }
         if settings.rate.is_some() && settings.seconds.is_some() {
-            return Err(bad(
-                "rate",
-                "`rate` and `seconds` exclude each other".to_owned(),
-            ));
+            let fault = "`rate` and `seconds` exclude each other";
+            return Err(section.error(&["rate"], fault));
         }
         Ok(Patterns {
-            rate: compile("rate", settings.rate.as_deref())?,
-            seconds: compile("seconds", settings.seconds.as_deref())?,
+            rate: compile(section, "rate", settings.rate.as_deref())?,
+            seconds: compile(section, "seconds", settings.seconds.as_deref())?,
             operations,
         })
     }
 }
 
-fn bad(key: &'static str, message: String) -> InvalidSetting {
-    InvalidSetting { key, message }
-}
-
-fn compile(key: &'static str, text: Option<&str>) -> Result<Option<Regex>, InvalidSetting> {
+fn compile(section: &Section, key: &str, text: Option<&str>) -> Result<Option<Regex>> {
+    let bad = |fault: String| section.error(&[key], fault);
     let Some(text) = text else { return Ok(None) };
-    let regex = Regex::new(text).map_err(|error| bad(key, format!("`{key}`: {error}")))?;
+    let regex = Regex::new(text).map_err(|error| bad(format!("`{key}`: {error}")))?;
     match regex.captures_len() {
-        0 | 1 => Err(bad(key, format!("`{key}` needs a group around the number"))),
+        0 | 1 => Err(bad(format!("`{key}` needs a group around the number"))),
         _ => Ok(Some(regex)),
     }
 }

@@ -6,8 +6,8 @@ use super::plan::{Generator, Plan, Script};
 use super::protocols::{ReplyOutcome, ReplyReader};
 use super::request::Request;
 use super::settings::Expect;
-use super::stream::Stream;
 use crate::server::Running;
+use crate::server::stream::Stream;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_system::process::check_interrupted;
 
@@ -151,7 +151,7 @@ pub(super) fn run(
     }
 }
 
-fn check(request: &Request, expected: &[u8], outcome: &ReplyOutcome<'_>) -> Result<()> {
+fn check(request: &Request, expected: &[u8], outcome: &ReplyOutcome) -> Result<()> {
     match outcome {
         ReplyOutcome::Value(found) if found != expected => Err(Error::server_answer(format!(
             "the reply to `{}` has the value `{}` in place of `{}`",
@@ -201,8 +201,8 @@ mod tests {
 
     use super::super::plan::Generator;
     use super::super::protocols::testing::plan;
-    use super::super::stream::testing::{LONG, SHORT, capacity, pair};
     use super::*;
+    use crate::server::stream::testing::{LONG, SHORT, capacity, pair};
 
     /// Runs two transactions of `GET {n}` against a server that sends `answer` after each request.
     fn answered(answer: &'static str, pipeline: usize, request: &str) -> Result<()> {

@@ -12,7 +12,6 @@ mod plan;
 mod protocols;
 mod request;
 mod settings;
-mod stream;
 mod template;
 mod turns;
 
@@ -27,9 +26,11 @@ use perfquilt_config::{Section, Workload};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::point::Point;
 
-use plan::{InvalidSetting, Plan, WeightedRequests};
+use plan::{Plan, WeightedRequests};
 use protocols::{PROTOCOLS, Protocol, ProtocolKind};
-use settings::{ParameterSettings, RequestsSettings, StepSettings, TransactionSettings};
+use settings::{
+    InvalidSetting, ParameterSettings, RequestsSettings, StepSettings, TransactionSettings,
+};
 use turns::{Measurement, OnRequest};
 
 /// The kind `requests`.
@@ -91,10 +92,7 @@ impl RequestsClient {
             let protocol = (protocol.protocol)(prepared);
             Plan::new(protocol, &settings.parameters, name, transactions)
         };
-        let located = |invalid: InvalidSetting| {
-            let path: Vec<&str> = invalid.path.iter().map(String::as_str).collect();
-            section.error(&path, invalid.fault)
-        };
+        let located = |invalid: InvalidSetting| invalid.in_section(section);
         let timed: Vec<WeightedRequests<'_>> = settings
             .transaction
             .iter()

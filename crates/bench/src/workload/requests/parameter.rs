@@ -6,7 +6,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, RngExt};
 use rand_distr::{Distribution, StandardNormal, Zipf};
 
-use super::settings::{DistributionName, ParameterSettings};
+use super::settings::{DistributionName, InvalidSetting, ParameterSettings};
 
 /// The characters of random texts.
 const CHARACTERS: &str = "abcdefghijklmnopqrstuvwxyz0123456789";
@@ -56,23 +56,13 @@ enum Shape {
     Exponential(f64),
 }
 
-/// A fault of a setting, and the setting's name.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct InvalidParameter {
-    pub(super) key: &'static str,
-    pub(super) fault: String,
-}
-
-fn invalid<T>(key: &'static str, fault: impl Into<String>) -> Result<T, InvalidParameter> {
-    Err(InvalidParameter {
-        key,
-        fault: fault.into(),
-    })
+fn invalid<T>(key: &str, fault: impl Into<String>) -> Result<T, InvalidSetting> {
+    Err(InvalidSetting::new(&[key], fault))
 }
 
 impl Parameter {
     /// Checks and reads a parameter's settings.
-    pub(super) fn new(settings: &ParameterSettings) -> Result<Self, InvalidParameter> {
+    pub(super) fn new(settings: &ParameterSettings) -> Result<Self, InvalidSetting> {
         let ParameterSettings {
             from,
             to,
@@ -177,7 +167,7 @@ impl IntegerRange {
         to: i64,
         distribution: Option<DistributionName>,
         shape: Option<f64>,
-    ) -> Result<Self, InvalidParameter> {
+    ) -> Result<Self, InvalidSetting> {
         if from > to {
             return invalid("from", "`from` is greater than `to`");
         }
@@ -235,12 +225,7 @@ fn normal_within(random: &mut impl Rng, limit: f64) -> f64 {
 }
 
 /// Returns a shape, or its default, if it is from `least` to `most`.
-fn checked(
-    shape: Option<f64>,
-    default: f64,
-    least: f64,
-    most: f64,
-) -> Result<f64, InvalidParameter> {
+fn checked(shape: Option<f64>, default: f64, least: f64, most: f64) -> Result<f64, InvalidSetting> {
     let shape = shape.unwrap_or(default);
     if (least..=most).contains(&shape) {
         Ok(shape)
@@ -255,7 +240,7 @@ mod tests {
 
     use super::*;
 
-    fn parameter(text: &str) -> Result<Parameter, InvalidParameter> {
+    fn parameter(text: &str) -> Result<Parameter, InvalidSetting> {
         Parameter::new(&toml::from_str(text).unwrap())
     }
 
@@ -353,7 +338,7 @@ mod tests {
             ("length = 2000000", "length"),
             ("choices = []", "choices"),
         ] {
-            assert_eq!(parameter(text).unwrap_err().key, key, "{text}");
+            assert_eq!(parameter(text).unwrap_err().path, [key], "{text}");
         }
     }
 }

@@ -10,7 +10,7 @@ use rand::rngs::StdRng;
 use super::parameter::Parameter;
 use super::protocols::Protocol;
 use super::request::Request;
-use super::settings::{ParameterSettings, RequestSettings};
+use super::settings::{InvalidSetting, ParameterSettings, RequestSettings};
 use super::template::{Slot, Template, Values, is_name};
 
 /// Requests that belong together, in this order.
@@ -35,22 +35,6 @@ pub(super) struct Plan {
     total_weight: u64,
     /// The requests that a connection sends before all else, as the only transaction.
     pub(super) connect: Option<Box<Plan>>,
-}
-
-/// A setting at fault, as a path below the section, and what is wrong.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct InvalidSetting {
-    pub(super) path: Vec<String>,
-    pub(super) fault: String,
-}
-
-impl InvalidSetting {
-    pub(super) fn new(path: &[&str], fault: impl Into<String>) -> Self {
-        InvalidSetting {
-            path: path.iter().map(|&key| key.to_owned()).collect(),
-            fault: fault.into(),
-        }
-    }
 }
 
 /// A transaction's settings: its weight and its requests.
@@ -79,9 +63,7 @@ impl Plan {
                 let fault = "a parameter's name has lower-case letters, digits and underscores";
                 return Err(InvalidSetting::new(&path, fault));
             }
-            let parameter = Parameter::new(settings).map_err(|invalid| {
-                InvalidSetting::new(&["parameters", name, invalid.key], invalid.fault)
-            })?;
+            let parameter = Parameter::new(settings).map_err(|invalid| invalid.below(&path))?;
             plan.parameters.push(parameter);
             names.insert(name.as_str(), index);
         }

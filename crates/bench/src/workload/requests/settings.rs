@@ -8,6 +8,37 @@ use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use crate::workload::client::one;
+use perfquilt_config::Section;
+use perfquilt_model::error::Error;
+
+/// A setting at fault, as a path below the section, and what is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct InvalidSetting {
+    pub(super) path: Vec<String>,
+    pub(super) fault: String,
+}
+
+impl InvalidSetting {
+    pub(super) fn new(path: &[&str], fault: impl Into<String>) -> Self {
+        InvalidSetting {
+            path: path.iter().map(|&key| key.to_owned()).collect(),
+            fault: fault.into(),
+        }
+    }
+
+    /// Returns the fault of a setting in the table at `path`.
+    pub(super) fn below(self, path: &[&str]) -> Self {
+        let keys = self.path.iter().map(String::as_str);
+        let path: Vec<&str> = path.iter().copied().chain(keys).collect();
+        InvalidSetting::new(&path, self.fault)
+    }
+
+    /// Returns the error of the setting in its section.
+    pub(super) fn in_section(self, section: &Section) -> Error {
+        let path: Vec<&str> = self.path.iter().map(String::as_str).collect();
+        section.error(&path, self.fault)
+    }
+}
 
 /// `[requests]`: settings of a workload of requests.
 #[derive(Debug, Clone, Deserialize)]

@@ -12,13 +12,14 @@ use super::connection::{Connection, run};
 use super::plan::{Generator, Plan, Script};
 use super::settings::RequestsSettings;
 use crate::server::Running;
-use crate::workload::burst::{Burst, BurstHandle, BurstTime, thread_time};
+use crate::workload::burst::{Burst, BurstTime, thread_time};
 use crate::workload::rounds::{MIN_ROUNDS, Rounds, SliceOf, rows};
 use crate::workload::{BlockSlices, ClientFailure, Environment, TimedBlock};
-use perfquilt_model::error::{Error, Result};
+use perfquilt_model::error::Result;
 use perfquilt_model::observation::CLIENT_OPERATION;
 use perfquilt_model::point::Point;
 use perfquilt_system::process::{check_interrupted, processor_time};
+use perfquilt_system::threads;
 
 // The lengths are those of the sysbench driver (`sysbench/driver.lua`), which says why.
 
@@ -122,90 +123,32 @@ impl Server {
     }
 }
 
-/// Runs transactions of generated scripts, one script a connection, on all connections of a server.
-trait Runner {
-    /// Runs `transactions` on the server with an index, and returns how long that took.
-    fn run(
-        &mut self,
-        server: usize,
-        scripts: &Arc<Vec<Script>>,
-        transactions: Range<usize>,
-    ) -> Result<BurstTime>;
-
-    /// Makes the server with an index publish what it counted for its connections.
-    fn publish_counters(&mut self, server: usize) -> Result<()>;
-}
-
-/// All connections of all servers, used by the calling thread.
-struct SingleThread<'a> {
-    servers: Vec<Vec<Connection<'a>>>,
-    pipeline: usize,
-}
-
-impl Runner for SingleThread<'_> {
-    fn run(
-        &mut self,
-        server: usize,
-        scripts: &Arc<Vec<Script>>,
-        transactions: Range<usize>,
-    ) -> Result<BurstTime> {
-        let before = thread_time();
-        let started = Instant::now();
-        run(
-            &mut self.servers[server],
-            scripts,
-            transactions,
-            self.pipeline,
-        )?;
-        Ok(BurstTime {
-            wall: started.elapsed(),
-            client: thread_time().saturating_sub(before),
-        })
-    }
-
-    fn publish_counters(&mut self, server: usize) -> Result<()> {
-        publish_counters(&mut self.servers[server])
-    }
-}
-
-fn publish_counters(connections: &mut [Connection<'_>]) -> Result<()> {
-    connections
-        .iter_mut()
-        .try_for_each(Connection::publish_counters)
-}
-
-/// The job of the threads of a burst.
-#[derive(Clone)]
-struct Job {
-    server: usize,
-    work: Work,
-}
-
+/// Work of the connections of a server.
 #[derive(Clone)]
 enum Work {
+    /// Runs transactions of generated scripts, one script a connection.
     Transactions(Arc<Vec<Script>>, Range<usize>),
+    /// Makes the server publish what it counted for its connections.
     PublishCounters,
 }
 
-/// Threads with some of the connections each.
-struct Threads<'a>(BurstHandle<'a, Job>);
-
-impl Runner for Threads<'_> {
-    fn run(
-        &mut self,
-        server: usize,
-        scripts: &Arc<Vec<Script>>,
-        transactions: Range<usize>,
-    ) -> Result<BurstTime> {
-        let work = Work::Transactions(Arc::clone(scripts), transactions);
-        self.0.run(Job { server, work })
-    }
-
-    fn publish_counters(&mut self, server: usize) -> Result<()> {
-        let work = Work::PublishCounters;
-        self.0.run(Job { server, work }).map(drop)
+impl Work {
+    /// Does the work of these `connections`, the first of which has the script with the index `first`.
+    fn run(&self, connections: &mut [Connection<'_>], first: usize, pipeline: usize) -> Result<()> {
+        match self {
+            Work::Transactions(scripts, transactions) => {
+                let scripts = &scripts[first..first + connections.len()];
+                run(connections, scripts, transactions.clone(), pipeline)
+            }
+            Work::PublishCounters => connections
+                .iter_mut()
+                .try_for_each(Connection::publish_counters),
+        }
     }
 }
+
+/// Does work on all connections of the server with an index, and returns how long that took.
+type Runner<'a> = dyn FnMut(usize, Work) -> Result<BurstTime> + 'a;
 
 /// The measured quantity.
 #[derive(Clone, Copy)]
@@ -286,12 +229,16 @@ impl Measurement<'_> {
     ) -> Result<BlockSlices, ClientFailure> {
         let pipeline = self.settings.pipeline as usize;
         if of_threads.len() == 1 {
-            let connections = of_threads.remove(0);
-            let mut runner = SingleThread {
-                servers: connections,
-                pipeline,
-            };
-            return self.alternate(servers, block, &mut runner);
+            let mut connections = of_threads.remove(0);
+            return self.alternate(servers, block, &mut |server, work| {
+                let before = thread_time();
+                let started = Instant::now();
+                work.run(&mut connections[server], 0, pipeline)?;
+                Ok(BurstTime {
+                    wall: started.elapsed(),
+                    client: thread_time().saturating_sub(before),
+                })
+            });
         }
         let threads = self.settings.threads;
         let each = (self.settings.connections / threads) as usize;
@@ -302,19 +249,15 @@ impl Measurement<'_> {
                 let burst = &burst;
                 scope.spawn(move || {
                     placement.settle_this_thread(threads);
-                    burst.serve(|job: &Job| {
-                        let own = &mut connections[job.server];
-                        match &job.work {
-                            Work::Transactions(scripts, transactions) => {
-                                let scripts = &scripts[thread * each..(thread + 1) * each];
-                                run(own, scripts, transactions.clone(), pipeline)
-                            }
-                            Work::PublishCounters => publish_counters(own),
-                        }
+                    burst.serve(|(server, work): &(usize, Work)| {
+                        work.run(&mut connections[*server], thread * each, pipeline)
                     });
                 });
             }
-            self.alternate(servers, block, &mut Threads(burst.handle()))
+            let mut threads = burst.handle();
+            self.alternate(servers, block, &mut |server, work| {
+                threads.run((server, work))
+            })
         })
     }
 
@@ -323,7 +266,7 @@ impl Measurement<'_> {
         &self,
         servers: &[Server],
         block: &TimedBlock<'_>,
-        runner: &mut dyn Runner,
+        runner: &mut Runner<'_>,
     ) -> Result<BlockSlices, ClientFailure> {
         let mut random = StdRng::seed_from_u64(block.seed);
         let mut rounds = Rounds::new(servers.len(), block, &mut random);
@@ -347,10 +290,10 @@ impl Measurement<'_> {
             let one = median(recent.into_iter().flatten().flatten(), turn.per_slice);
             turn = Turn::choose(one, least, self.settings);
         }
-        let publish = |runner: &mut dyn Runner| {
+        let publish = |runner: &mut Runner<'_>| {
             let asked = if block.reads_storage() { servers } else { &[] };
             for (index, server) in asked.iter().enumerate() {
-                let published = runner.publish_counters(index);
+                let published = runner(index, Work::PublishCounters);
                 published.map_err(ClientFailure::at(server.point))?;
             }
             Ok::<(), ClientFailure>(())
@@ -412,7 +355,7 @@ impl Measurement<'_> {
 /// Returns the function that runs a server's turn in a round.
 fn take_turns<'a>(
     servers: &'a [Server],
-    runner: &'a mut dyn Runner,
+    runner: &'a mut Runner<'_>,
     generated: &'a mut Generated<'_>,
     turn: Turn,
 ) -> Box<SliceOf<'a, Vec<Slice>>> {
@@ -421,8 +364,8 @@ fn take_turns<'a>(
         let server = &servers[index];
         let scripts = generated.of_round(number, turn.transactions());
         let mut time = |transactions| {
-            let result = runner.run(index, scripts, transactions);
-            result.map_err(ClientFailure::at(server.point))
+            let work = Work::Transactions(Arc::clone(scripts), transactions);
+            runner(index, work).map_err(ClientFailure::at(server.point))
         };
         if turn.lead > 0 {
             time(0..turn.lead)?;
@@ -526,17 +469,11 @@ impl<'a> OnRequest<'a> {
         let scripts = scripts(&mut self.generator, connections, count);
         let pipeline = self.settings.pipeline as usize;
         let each = connections / (self.settings.threads as usize).max(1);
-        std::thread::scope(|scope| {
-            let parts = self.connections.chunks_mut(each).zip(scripts.chunks(each));
-            let threads: Vec<_> = parts
-                .map(|(own, scripts)| scope.spawn(move || run(own, scripts, 0..count, pipeline)))
-                .collect();
-            let failed = || Err(Error::internal("a thread of the client failed"));
-            let results = threads.into_iter().map(std::thread::ScopedJoinHandle::join);
-            results
-                .map(|result| result.unwrap_or_else(|_| failed()))
-                .fold(Ok(()), Result::and)
-        })
+        let parts = self.connections.chunks_mut(each).zip(scripts.chunks(each));
+        let done = threads::each(parts, |(own, scripts)| {
+            run(own, scripts, 0..count, pipeline)
+        });
+        done.into_iter().collect()
     }
 }
 

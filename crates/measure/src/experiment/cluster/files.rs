@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 use crate::experiment::executor::{BlockJob, Event, Place};
 use crate::experiment::machine::Setup;
 use crate::experiment::plan::{Block, BlockKind};
-use crate::task::{SCHEMA, TaskKind};
+use crate::task::{self, SCHEMA, TaskKind};
 use perfquilt_bench::workload::workload_identity;
+use perfquilt_cluster::exchange::publish;
 use perfquilt_config::Workload;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
@@ -66,16 +67,36 @@ impl BlockTask {
             results: PathBuf::new(),
         })
     }
-}
 
-/// Returns the path of a block's result in the folder of results.
-pub(super) fn result_path(folder: &Path, block: &Block) -> PathBuf {
-    let kind = match block.kind {
-        BlockKind::Counted => "counted",
-        BlockKind::EndToEnd => "direct",
-        BlockKind::Timed => "block",
-    };
-    folder.join(format!("{kind}-{}.json", block.number))
+    /// Returns the path of a block's result in the folder of results.
+    pub(super) fn result_path(&self, block: &Block) -> PathBuf {
+        let kind = match block.kind {
+            BlockKind::Counted => "counted",
+            BlockKind::EndToEnd => "direct",
+            BlockKind::Timed => "block",
+        };
+        self.results.join(format!("{kind}-{}.json", block.number))
+    }
+
+    /// Publishes what a lane of `machine` found of `block`, unless another one has.
+    pub(super) fn publish(
+        &self,
+        block: &Block,
+        (machine, lane): (&str, u32),
+        events: Vec<Event>,
+        error: Option<&Error>,
+    ) -> Result<()> {
+        let file = BlockFile {
+            schema: SCHEMA,
+            experiment: self.experiment.clone(),
+            block: block.clone(),
+            machine: machine.to_owned(),
+            lane,
+            events,
+            error: error.map(|error| Failure::new(error, None)),
+        };
+        publish(&self.result_path(block), &task::to_bytes(&file)?).map(drop)
+    }
 }
 
 /// The result of one block.
@@ -97,25 +118,6 @@ pub(super) struct BlockFile {
 }
 
 impl BlockFile {
-    /// Makes the file of `block` of the experiment `experiment`, measured on a lane of `machine`.
-    pub(super) fn new(
-        experiment: &str,
-        block: &Block,
-        (machine, lane): (&str, u32),
-        events: Vec<Event>,
-        error: Option<&Error>,
-    ) -> Self {
-        BlockFile {
-            schema: SCHEMA,
-            experiment: experiment.to_owned(),
-            block: block.clone(),
-            machine: machine.to_owned(),
-            lane,
-            events,
-            error: error.map(|error| Failure::new(error, None)),
-        }
-    }
-
     /// Returns the workloads that failed, with the reasons.
     pub(super) fn failed_workloads(&self) -> impl Iterator<Item = (&str, &Error)> {
         self.events.iter().filter_map(|event| match event {

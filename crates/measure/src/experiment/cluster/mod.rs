@@ -10,8 +10,8 @@ mod worker;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
-use std::path::{Path, PathBuf};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::path::Path;
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
@@ -20,7 +20,7 @@ use sha2::{Digest, Sha256};
 use super::executor::{BlockJob, Event, Executor, Lane, Report};
 use super::plan::{Block, BlockKind};
 use crate::task::{self, SCHEMA};
-use files::{BlockFile, result_path};
+use files::BlockFile;
 use perfquilt_cluster::dispatch::Dispatch;
 use perfquilt_cluster::doctor;
 use perfquilt_cluster::scheduler::{self, JobArray, Listing, Scheduler};
@@ -33,6 +33,7 @@ use perfquilt_model::point::Point;
 use perfquilt_model::progress;
 use perfquilt_system::files::write_file;
 use perfquilt_system::process::check_interrupted;
+use perfquilt_system::threads::lock;
 
 pub use execution::answer_execution;
 pub(super) use execution::executes;
@@ -257,22 +258,10 @@ impl<'a> Cluster<'a> {
         })
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn dispatch(&self) -> MutexGuard<'_, Dispatch<'a>> {
-        self.dispatch.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn result_path(&self, block: &Block) -> PathBuf {
-        result_path(&self.template.results, block)
-    }
-
     /// Reads the result of a block, if there is one. A file that is not its result is removed, so that another attempt
     /// can publish a better one.
     fn read(&self, block: &Block) -> Option<BlockFile> {
-        let path = self.result_path(block);
+        let path = self.template.result_path(block);
         match BlockFile::read(&path, &self.template.experiment, block) {
             Ok(found) => found,
             Err(error) => {
@@ -286,8 +275,8 @@ impl<'a> Cluster<'a> {
     /// Writes the files of the tasks that `blocks` form, and adds them to the dispatch.
     fn submit(&self, blocks: Vec<BlockJob>) -> Result<BTreeMap<u32, Vec<Block>>> {
         let mut submitted = BTreeMap::new();
-        let tasks = tasks_of(blocks, &mut self.waiting().groups);
-        let mut dispatch = self.dispatch();
+        let tasks = tasks_of(blocks, &mut lock(&self.waiting).groups);
+        let mut dispatch = lock(&self.dispatch);
         for (number, blocks) in tasks {
             let asked: Vec<Block> = blocks.iter().map(|job| job.block.clone()).collect();
             let path = dispatch.task_file(number);
@@ -311,7 +300,7 @@ impl<'a> Cluster<'a> {
     /// Takes the requested blocks, once no further ones are requested. While tasks are being measured, whose ends have
     /// further blocks asked for, groups wait until they are whole.
     fn settled(&self) -> Vec<BlockJob> {
-        let mut waiting = self.waiting();
+        let mut waiting = lock(&self.waiting);
         if waiting.asked.is_none_or(|asked| asked.elapsed() < SETTLED) {
             return Vec::new();
         }
@@ -339,18 +328,18 @@ impl<'a> Cluster<'a> {
         pending.retain(|asked| match self.read(&asked.block) {
             Some(file) if file.error.is_none() => {
                 let key = key_of(&asked.block);
-                self.waiting().results.insert(key, Some(file));
+                lock(&self.waiting).results.insert(key, Some(file));
                 false
             }
             Some(_) => {
-                remove(&self.result_path(&asked.block));
+                remove(&self.template.result_path(&asked.block));
                 true
             }
             None => true,
         });
         let submitted = self.submit(pending)?;
         let open = {
-            let mut waiting = self.waiting();
+            let mut waiting = lock(&self.waiting);
             waiting.tasks.extend(submitted);
             waiting.tasks.clone()
         };
@@ -361,10 +350,10 @@ impl<'a> Cluster<'a> {
                 }
             }
         }
-        let warnings = self.dispatch().poll()?.into_iter();
+        let warnings = lock(&self.dispatch).poll()?.into_iter();
         warnings.for_each(progress::warn);
-        let lost = self.dispatch().lost.clone();
-        let mut waiting = self.waiting();
+        let lost = lock(&self.dispatch).lost.clone();
+        let mut waiting = lock(&self.waiting);
         for task in lost {
             for block in waiting.tasks.remove(&task).into_iter().flatten() {
                 waiting.results.insert(key_of(&block), None);
@@ -377,7 +366,7 @@ impl<'a> Cluster<'a> {
 
     /// Tells what became of the tasks, if that has changed.
     fn tell_state(&self) {
-        let dispatch = self.dispatch();
+        let dispatch = lock(&self.dispatch);
         let counts = dispatch.counts();
         let machines: Vec<&str> = dispatch.machines().into_iter().collect();
         let running = match (counts.running, machines.is_empty()) {
@@ -393,7 +382,7 @@ impl<'a> Cluster<'a> {
             counts.done, counts.queued
         );
         drop(dispatch);
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = lock(&self.told);
         let is_new = told
             .as_ref()
             .is_none_or(|(before, when)| *before != text && when.elapsed() >= TELL);
@@ -406,13 +395,13 @@ impl<'a> Cluster<'a> {
     /// Takes the result of a block of `task`. A block that failed, as a whole or in a workload, is measured again on another
     /// machine: only when two machines agree is it the experiment's fault, or the workload's.
     fn receive(&self, task: u32, block: &Block, file: BlockFile) -> Result<()> {
-        let mut waiting = self.waiting();
+        let mut waiting = lock(&self.waiting);
         if let Some(failure) = &file.error {
             let machine = file.machine.clone();
-            remove(&self.result_path(block));
+            remove(&self.template.result_path(block));
             let error = Error::from(failure.clone());
             progress::warn(error.warning(&machine));
-            self.dispatch().retry(task);
+            lock(&self.dispatch).retry(task);
             let faults = waiting.faults.entry(task).or_default();
             faults.insert(machine, failure.clone());
             if faults.len() >= AGREEING_MACHINES.min(self.machines) {
@@ -431,8 +420,8 @@ impl<'a> Cluster<'a> {
         if let Some((workload, error)) = self.unconfirmed(&mut waiting, &file) {
             let who = format!("{}: workload {workload}", &file.machine);
             progress::warn(error.warning(who));
-            remove(&self.result_path(block));
-            self.dispatch().retry(task);
+            remove(&self.template.result_path(block));
+            lock(&self.dispatch).retry(task);
             return Ok(());
         }
         waiting.results.insert(key_of(block), Some(file));
@@ -444,7 +433,7 @@ impl<'a> Cluster<'a> {
             waiting.tasks.remove(&task);
             waiting.faults.remove(&task);
             drop(waiting);
-            self.dispatch().finish(task);
+            lock(&self.dispatch).finish(task);
         }
         Ok(())
     }
@@ -473,7 +462,7 @@ impl<'a> Cluster<'a> {
     /// Waits for the result of a block; `None` when it was lost.
     fn wait_for(&self, key: BlockKey) -> Result<Option<BlockFile>> {
         loop {
-            let mut waiting = self.waiting();
+            let mut waiting = lock(&self.waiting);
             if let Some(result) = waiting.results.remove(&key) {
                 return Ok(result);
             }
@@ -490,7 +479,7 @@ impl<'a> Cluster<'a> {
             waiting.asking = true;
             drop(waiting);
             let looked = self.look();
-            let mut waiting = self.waiting();
+            let mut waiting = lock(&self.waiting);
             waiting.asking = false;
             waiting.looked = Some(Instant::now());
             drop(waiting);
@@ -524,12 +513,12 @@ impl Executor for Cluster<'_> {
     }
 
     fn open(&self, _number: u32) -> Result<Box<dyn Lane + '_>> {
-        Ok(Box::new(ClusterLane { cluster: self }))
+        Ok(Box::new(self))
     }
 
     /// Cancels the jobs that are left, and removes the folder of exchange if the experiment is `over`.
     fn close(&self, over: bool) {
-        let dispatch = self.dispatch();
+        let dispatch = lock(&self.dispatch);
         if !dispatch.is_over()
             && let Err(error) = dispatch.cancel()
         {
@@ -544,19 +533,15 @@ impl Executor for Cluster<'_> {
 }
 
 /// A lane of the coordinator: one block on its way through the cluster.
-struct ClusterLane<'c, 'a> {
-    cluster: &'c Cluster<'a>,
-}
-
-impl Lane for ClusterLane<'_, '_> {
+impl Lane for &Cluster<'_> {
     fn run(&mut self, job: &BlockJob, report: &mut Report<'_>) -> Result<()> {
         let block = &job.block;
         {
-            let mut waiting = self.cluster.waiting();
+            let mut waiting = lock(&self.waiting);
             waiting.asked = Some(Instant::now());
             waiting.pending.push(job.clone());
         }
-        let Some(file) = self.cluster.wait_for(key_of(block))? else {
+        let Some(file) = self.wait_for(key_of(block))? else {
             // A hole: further blocks make up for it.
             return Ok(());
         };
@@ -564,8 +549,8 @@ impl Lane for ClusterLane<'_, '_> {
         for event in file.into_events(block)? {
             // A point whose server failed on one machine alone stays.
             if let Event::Failed { point, .. } = &event {
-                let reports = &mut self.cluster.waiting().failures;
-                if !self.cluster.agree(reports, *point, &machine) {
+                let reports = &mut lock(&self.waiting).failures;
+                if !self.agree(reports, *point, &machine) {
                     continue;
                 }
             }

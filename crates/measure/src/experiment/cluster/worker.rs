@@ -3,21 +3,21 @@
 use std::path::Path;
 use std::sync::Mutex;
 
-use super::files::{BlockFile, BlockTask, result_path};
-use crate::experiment::executor::{BlockJob, Event, Executor};
+use super::files::BlockTask;
+use crate::experiment::executor::{BlockJob, Event, Executor, Lane};
 use crate::experiment::identity::{Facts, harness};
 use crate::experiment::machine::{Setup, ThisMachine};
 use crate::experiment::servers::{Server, add_relinks};
 use crate::task;
 use perfquilt_bench::workload::workload_identity;
 use perfquilt_build::is_intact;
-use perfquilt_cluster::exchange::publish;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{BUILD_RECORD, Lanes, Layouts, Workload};
 use perfquilt_model::comparable::{Comparable, Part};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_system::caches;
 use perfquilt_system::process::{check_interrupted, check_interrupted_soon};
+use perfquilt_system::threads::{self, lock};
 
 /// Measures the task of the file `path` and publishes its blocks, as those of `machine`. Blocks that another worker has
 /// published are left out.
@@ -34,17 +34,11 @@ pub fn measure_blocks(path: &Path, machine: &str) -> Result<()> {
 /// Returns `error`, which keeps this machine from measuring `task`; what is wrong with its servers is published in place of
 /// the first block that is not, so that the coordinator tells it and asks another machine.
 fn tell<T>(task: &BlockTask, machine: &str, error: Error) -> Result<T> {
-    let path = |job: &BlockJob| result_path(&task.results, &job.block);
-    let missing = task.blocks.iter().find(|job| !path(job).exists());
-    if let Some(job) = missing.filter(|_| error.kind() == Kind::Bench) {
-        let file = BlockFile::new(
-            &task.experiment,
-            &job.block,
-            (machine, 0),
-            Vec::new(),
-            Some(&error),
-        );
-        publish(&path(job), &task::to_bytes(&file)?)?;
+    let missing = |job: &&BlockJob| !task.result_path(&job.block).exists();
+    if error.kind() == Kind::Bench
+        && let Some(job) = task.blocks.iter().find(missing)
+    {
+        task.publish(&job.block, (machine, 0), Vec::new(), Some(&error))?;
     }
     Err(error)
 }
@@ -88,9 +82,7 @@ impl Here {
 
     /// Prepares this machine for measuring the task.
     pub(super) fn machine<'h>(&'h self) -> Result<ThisMachine<'h>> {
-        let workloads = self.workloads.iter().collect();
-        let setup = self.setup.clone();
-        ThisMachine::new(&self.ws, workloads, Lanes::Auto, setup)
+        ThisMachine::new(&self.ws, &self.workloads, Lanes::Auto, self.setup.clone())
     }
 }
 
@@ -139,58 +131,43 @@ fn measure(machine: &ThisMachine<'_>, task: &BlockTask, name: &str) -> Result<()
     // Blocks that repeat layouts come after those that have linked them, so that no lane waits for another's links.
     let (first, again): (Vec<_>, Vec<_>) = task.blocks.iter().partition(|job| job.block.again);
     let next = Mutex::new(first.into_iter().chain(again));
-    let failed: Mutex<Vec<Error>> = Mutex::default();
-    std::thread::scope(|scope| {
-        for lane in 0..machine.lanes() {
-            let (next, failed) = (&next, &failed);
-            scope.spawn(move || {
-                let work = || -> Result<()> {
-                    let mut open = machine.open(lane)?;
-                    loop {
-                        check_interrupted()?;
-                        let Some(job) = next.lock().ok().and_then(|mut next| next.next()) else {
-                            return Ok(());
-                        };
-                        let path = result_path(&task.results, &job.block);
-                        if path.exists() {
-                            continue;
-                        }
-                        let mut events: Vec<Event> = Vec::new();
-                        let outcome = open.run(job, &mut |event| {
-                            events.push(event);
-                            Ok(())
-                        });
-                        // The task of a block that is not published is submitted again, or the experiment goes on
-                        // another day.
-                        let error = match outcome {
-                            Err(error) if error.kind() == Kind::Interrupted => return Err(error),
-                            outcome => outcome.err(),
-                        };
-                        let is_failure = |event: &Event| {
-                            matches!(event, Event::Failed { .. } | Event::WorkloadFailed { .. })
-                        };
-                        if error.is_some() || events.iter().any(is_failure) {
-                            check_interrupted_soon()?;
-                        }
-                        let file = BlockFile::new(
-                            &task.experiment,
-                            &job.block,
-                            (name, lane),
-                            events,
-                            error.as_ref(),
-                        );
-                        publish(&path, &task::to_bytes(&file)?)?;
-                        if let Some(error) = error {
-                            return Err(error);
-                        }
-                    }
-                };
-                if let (Err(error), Ok(mut failed)) = (work(), failed.lock()) {
-                    failed.push(error);
-                }
-            });
+    let measured = threads::each(0..machine.lanes(), |lane| {
+        let mut open = machine.open(lane)?;
+        loop {
+            check_interrupted()?;
+            let Some(job) = lock(&next).next() else {
+                return Ok(());
+            };
+            if !task.result_path(&job.block).exists() {
+                measure_block(open.as_mut(), task, job, (name, lane))?;
+            }
         }
     });
-    let failed = failed.into_inner().unwrap_or_default();
-    failed.into_iter().next().map_or(Ok(()), Err)
+    measured.into_iter().collect()
+}
+
+/// Measures a block on an open lane and publishes it, as that of a lane of a machine.
+fn measure_block(
+    open: &mut dyn Lane,
+    task: &BlockTask,
+    job: &BlockJob,
+    by: (&str, u32),
+) -> Result<()> {
+    let mut events: Vec<Event> = Vec::new();
+    let outcome = open.run(job, &mut |event| {
+        events.push(event);
+        Ok(())
+    });
+    // The task of a block that is not published is submitted again, or the experiment goes on another day.
+    let error = match outcome {
+        Err(error) if error.kind() == Kind::Interrupted => return Err(error),
+        outcome => outcome.err(),
+    };
+    let is_failure =
+        |event: &Event| matches!(event, Event::Failed { .. } | Event::WorkloadFailed { .. });
+    if error.is_some() || events.iter().any(is_failure) {
+        check_interrupted_soon()?;
+    }
+    task.publish(&job.block, by, events, error.as_ref())?;
+    error.map_or(Ok(()), Err)
 }

@@ -95,7 +95,7 @@ struct Reader {
 #[derive(Debug)]
 struct Response {
     body: Body,
-    outcome: ReplyOutcome<'static>,
+    outcome: ReplyOutcome,
 }
 
 /// The rest of a body.
@@ -108,7 +108,7 @@ enum Body {
 }
 
 impl ReplyReader for Reader {
-    fn read<'a>(&mut self, request: &Request, input: &'a [u8]) -> Result<Progress<'a>, Malformed> {
+    fn read(&mut self, request: &Request, input: &[u8]) -> Result<Progress, Malformed> {
         let (head, mut response) = match self.response.take() {
             Some(response) => (0, response),
             None => match head(request, input)? {
@@ -155,7 +155,7 @@ fn head(request: &Request, input: &[u8]) -> Result<Option<(usize, Response)>, Ma
         404 => ReplyOutcome::Nothing("status 404"),
         _ => {
             let reason = response.reason.unwrap_or_default();
-            let outcome = ReplyOutcome::Error(format!("{status} {reason}").into_bytes().into());
+            let outcome = ReplyOutcome::Error(format!("{status} {reason}").into_bytes());
             // Its body may end with the connection, and no request follows it.
             let body = Body::Length(0);
             return Ok(Some((length, Response { body, outcome })));
@@ -260,10 +260,7 @@ mod tests {
     use super::super::testing::{self, assert_whole, parts, plan};
     use super::*;
 
-    fn reply(
-        request: &str,
-        input: &[u8],
-    ) -> Result<Option<(usize, ReplyOutcome<'static>)>, Malformed> {
+    fn reply(request: &str, input: &[u8]) -> Result<Option<(usize, ReplyOutcome)>, Malformed> {
         testing::reply(&Http, &plan("http", request).requests[0], input)
     }
 

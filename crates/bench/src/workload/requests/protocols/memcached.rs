@@ -111,7 +111,7 @@ struct Reader {
 }
 
 impl ReplyReader for Reader {
-    fn read<'a>(&mut self, request: &Request, input: &'a [u8]) -> Result<Progress<'a>, Malformed> {
+    fn read(&mut self, request: &Request, input: &[u8]) -> Result<Progress, Malformed> {
         let mut at = 0;
         loop {
             let Some((first, length)) = line(&input[at..], MAX_LINE)? else {
@@ -189,10 +189,7 @@ mod tests {
     use super::super::testing::{self, assert_whole, parts, plan};
     use super::*;
 
-    fn reply(
-        request: &str,
-        input: &[u8],
-    ) -> Result<Option<(usize, ReplyOutcome<'static>)>, Malformed> {
+    fn reply(request: &str, input: &[u8]) -> Result<Option<(usize, ReplyOutcome)>, Malformed> {
         testing::reply(&Memcached, &plan("memcached", request).requests[0], input)
     }
 

@@ -12,13 +12,12 @@ mod mysql;
 mod postgresql;
 mod resp;
 
-use std::borrow::Cow;
 use std::fmt;
 
 use super::request::Request;
 use super::settings::RequestSettings;
-use super::stream::Stream;
 use super::template::Values;
+use crate::server::stream::{Malformed, Stream};
 use perfquilt_model::error::Result;
 
 /// The protocols. A new one is a file with its [`Protocol`] and a line here.
@@ -97,25 +96,22 @@ pub trait ReplyReader: fmt::Debug + Send {
     /// Reads on in the reply to `request`. `input` is all that was received behind the bytes already read; it may end
     /// within the reply, or have more behind it. Any input is possible: the server may be broken. Nothing is read after
     /// an error.
-    fn read<'a>(
-        &mut self,
-        request: &Request,
-        input: &'a [u8],
-    ) -> std::result::Result<Progress<'a>, Malformed>;
+    fn read(&mut self, request: &Request, input: &[u8])
+    -> std::result::Result<Progress, Malformed>;
 }
 
 /// How far a reply was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Progress<'a> {
+pub struct Progress {
     /// Bytes read, which need not be kept.
     pub length: usize,
     /// The reply's content, once it is complete.
-    pub outcome: Option<ReplyOutcome<'a>>,
+    pub outcome: Option<ReplyOutcome>,
 }
 
-impl<'a> Progress<'a> {
+impl Progress {
     /// A reply that ends behind `length` bytes.
-    fn complete(length: usize, outcome: ReplyOutcome<'a>) -> Self {
+    fn complete(length: usize, outcome: ReplyOutcome) -> Self {
         Progress {
             length,
             outcome: Some(outcome),
@@ -133,7 +129,7 @@ impl<'a> Progress<'a> {
 
 /// The content of a reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ReplyOutcome<'a> {
+pub enum ReplyOutcome {
     /// The request was executed.
     Result,
     /// The request was executed and found this: the text of the first value. Only for requests that expect one.
@@ -141,31 +137,7 @@ pub enum ReplyOutcome<'a> {
     /// The request was executed and found nothing; this describes the reply.
     Nothing(&'static str),
     /// The server's error message.
-    Error(Cow<'a, [u8]>),
-}
-
-impl ReplyOutcome<'_> {
-    /// Copies the error message, if it is one.
-    fn into_owned(self) -> ReplyOutcome<'static> {
-        match self {
-            ReplyOutcome::Result => ReplyOutcome::Result,
-            ReplyOutcome::Value(value) => ReplyOutcome::Value(value),
-            ReplyOutcome::Nothing(what) => ReplyOutcome::Nothing(what),
-            ReplyOutcome::Error(message) => ReplyOutcome::Error(message.into_owned().into()),
-        }
-    }
-}
-
-/// A violation of the protocol.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Malformed(pub String);
-
-impl Malformed {
-    /// Describes the bytes where something else was expected.
-    pub fn instead_of(expected: &str, found: &[u8]) -> Self {
-        let shown = &found[..found.len().min(40)];
-        Malformed(format!("`{}` instead of {expected}", shown.escape_ascii()))
-    }
+    Error(Vec<u8>),
 }
 
 /// Returns the line at the begin of `input` without its end, and its length with it; `None` if it is not complete yet.
@@ -214,7 +186,7 @@ pub(super) mod testing {
         protocol: &dyn Protocol,
         request: &Request,
         input: &[u8],
-    ) -> Result<Option<(usize, ReplyOutcome<'static>)>, Malformed> {
+    ) -> Result<Option<(usize, ReplyOutcome)>, Malformed> {
         let in_pieces = |cut: usize| {
             let mut reader = protocol.reader();
             let mut at = 0;
@@ -223,7 +195,7 @@ pub(super) mod testing {
                 at += progress.length;
                 assert!(at <= end, "{at} of {end} bytes");
                 if let Some(outcome) = progress.outcome {
-                    return Ok(Some((at, outcome.into_owned())));
+                    return Ok(Some((at, outcome)));
                 }
             }
             Ok(None)
@@ -241,9 +213,9 @@ pub(super) mod testing {
 
     /// Asserts that `input` is read as one reply with this outcome whatever follows, and that no part of it is one.
     pub(super) fn assert_whole(
-        reply: impl Fn(&[u8]) -> Result<Option<(usize, ReplyOutcome<'static>)>, Malformed>,
+        reply: impl Fn(&[u8]) -> Result<Option<(usize, ReplyOutcome)>, Malformed>,
         (input, next): (&str, &str),
-        outcome: ReplyOutcome<'static>,
+        outcome: ReplyOutcome,
     ) {
         let followed = format!("{input}{next}");
         let expected = Ok(Some((input.len(), outcome)));

@@ -4,14 +4,14 @@
 
 mod value;
 
-use super::{Malformed, Progress, Protocol, ProtocolKind, ReplyOutcome, ReplyReader};
+use super::{Progress, Protocol, ProtocolKind, ReplyOutcome, ReplyReader};
 use crate::server::innodb::packets::{
-    self, COMMAND_QUERY, EOF, ERR, MAX_PACKET, NULL, OK, PacketStream, close_packet, error_text,
-    log_in, packet_length, refused,
+    self, COMMAND_QUERY, EOF, ERR, NULL, OK, Packets, close_packet, error_text, log_in,
+    packet_length, read_packet, refused, write_packet,
 };
+use crate::server::stream::{Malformed, Stream};
 use crate::workload::requests::request::Request;
 use crate::workload::requests::settings::RequestSettings;
-use crate::workload::requests::stream::Stream;
 use crate::workload::requests::template::{Piece, Template, Values};
 use perfquilt_model::error::{Error, Result};
 use value::{Column, binary_value, text_value};
@@ -175,29 +175,6 @@ fn read_length_encoded(input: &[u8]) -> Result<(u64, &[u8]), Malformed> {
     packets::length_encoded(input).ok_or_else(malformed)
 }
 
-/// Packets at the begin of a buffer.
-struct Packets<'a> {
-    input: &'a [u8],
-    at: usize,
-}
-
-impl<'a> Packets<'a> {
-    /// Returns the next packet's content; `None` if it is not complete yet.
-    fn next(&mut self) -> Result<Option<&'a [u8]>, Malformed> {
-        let rest = &self.input[self.at..];
-        let [a, b, c, _sequence, content @ ..] = rest else {
-            return Ok(None);
-        };
-        let length = packet_length([*a, *b, *c]);
-        if length == MAX_PACKET {
-            return Err(Malformed("a packet of 16 MiB or more".to_owned()));
-        }
-        let packet = content.get(..length);
-        self.at += packet.map_or(0, |packet| 4 + packet.len());
-        Ok(packet)
-    }
-}
-
 /// Reads replies packet by packet.
 #[derive(Debug, Default)]
 struct Reader {
@@ -225,7 +202,7 @@ enum Next {
 }
 
 impl ReplyReader for Reader {
-    fn read<'a>(&mut self, request: &Request, input: &'a [u8]) -> Result<Progress<'a>, Malformed> {
+    fn read(&mut self, request: &Request, input: &[u8]) -> Result<Progress, Malformed> {
         let mut packets = Packets { input, at: 0 };
         while let Some(packet) = packets.next()? {
             let status = match (self.next, packet) {
@@ -323,29 +300,6 @@ fn status_of_ok(packet: &[u8]) -> Result<u16, Malformed> {
     }
 }
 
-impl PacketStream for Stream {
-    fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        self.send(bytes)
-    }
-
-    fn read_packet(&mut self) -> Result<(u8, Vec<u8>)> {
-        loop {
-            let input = self.received();
-            let mut packets = Packets { input, at: 0 };
-            let packet = packets.next().map_err(|malformed| {
-                Error::server_answer(format!("the server sent {}", malformed.0))
-            })?;
-            if let Some(content) = packet {
-                let packet = (input[3], content.to_vec());
-                let length = packets.at;
-                self.consume(length);
-                return Ok(packet);
-            }
-            self.receive()?;
-        }
-    }
-}
-
 /// Prepares a request's statement, with question marks in place of its values, and returns its number.
 fn prepare(stream: &mut Stream, request: &Request) -> Result<u32> {
     let pieces = request.parts.iter().flat_map(Template::pieces);
@@ -360,8 +314,8 @@ fn prepare(stream: &mut Stream, request: &Request) -> Result<u32> {
             }
         }
     }
-    stream.write_packet(0, &statement)?;
-    let (_, answer) = stream.read_packet()?;
+    write_packet(stream, 0, &statement)?;
+    let (_, answer) = read_packet(stream)?;
     let label = &request.label;
     // Its number, and how many columns and parameters it has.
     let [0x00, a, b, c, d, e, f, g, h, ..] = answer[..] else {
@@ -381,7 +335,7 @@ fn prepare(stream: &mut Stream, request: &Request) -> Result<u32> {
     for count in [parameters, columns] {
         let packets = if count == 0 { 0 } else { u32::from(count) + 1 };
         for _ in 0..packets {
-            stream.read_packet()?;
+            read_packet(stream)?;
         }
     }
     Ok(id)
@@ -395,7 +349,7 @@ mod tests {
 
     use super::super::testing::{self, plan};
     use super::*;
-    use crate::workload::requests::stream::testing::{LONG, SHORT, pair};
+    use crate::server::stream::testing::{LONG, SHORT, pair};
 
     const TEXT: MySql = MySql { prepared: false };
 
@@ -411,7 +365,7 @@ mod tests {
         packets.flatten().collect()
     }
 
-    fn reply(input: &[u8]) -> Result<Option<(usize, ReplyOutcome<'static>)>, Malformed> {
+    fn reply(input: &[u8]) -> Result<Option<(usize, ReplyOutcome)>, Malformed> {
         testing::reply(&TEXT, &plan("mysql", "'SELECT 1'").requests[0], input)
     }
 

@@ -5,16 +5,15 @@
 
 use std::fmt::Write;
 
-use bytes::BytesMut;
-use postgres_protocol::message::frontend;
-
 use super::{Malformed, Progress, Protocol, ProtocolKind, ReplyOutcome, ReplyReader};
-use crate::server::postgresql::client::USER;
+use crate::server::postgresql::client::{
+    Message, PASSWORD, error_field, exchange, log_in, message, query,
+};
+use crate::server::stream::Stream;
 use crate::workload::requests::request::Request;
 use crate::workload::requests::settings::RequestSettings;
-use crate::workload::requests::stream::Stream;
 use crate::workload::requests::template::{Values, placeholder};
-use perfquilt_model::error::{Error, Result as CheckedResult};
+use perfquilt_model::error::Result as CheckedResult;
 
 /// The protocol `postgresql`.
 pub(super) const KIND: ProtocolKind = ProtocolKind {
@@ -24,8 +23,6 @@ pub(super) const KIND: ProtocolKind = ProtocolKind {
     protocol: |prepared| Box::new(Postgresql { prepared }),
 };
 
-/// The longest message that is believed.
-const MAX_MESSAGE: usize = 1 << 28;
 /// The most values of a statement; the protocol counts them in 16 bits.
 const MAX_VALUES: usize = i16::MAX as usize;
 
@@ -87,14 +84,7 @@ impl Protocol for Postgresql {
     }
 
     fn open(&self, stream: &mut Stream, database: Option<&str>) -> CheckedResult<()> {
-        let parameters = [
-            ("user", USER),
-            ("database", database.unwrap_or("postgres")),
-            ("application_name", "perfquilt"),
-        ];
-        let mut out = BytesMut::new();
-        frontend::startup_message(parameters, &mut out).map_err(unwritable)?;
-        finish(stream, &out)
+        log_in(stream, database.unwrap_or("postgres"), &[])
     }
 
     fn prepare(&self, stream: &mut Stream, requests: &[Request]) -> CheckedResult<u32> {
@@ -109,7 +99,7 @@ impl Protocol for Postgresql {
                 out.extend(0i16.to_be_bytes());
             });
             message(b'S', &mut out, |_| ());
-            let prepared = finish(stream, &out);
+            let prepared = exchange(stream, &out, &mut |_| Ok(()));
             prepared.map_err(|error| error.details([format!("preparing `{}`", request.label)]))?;
         }
         Ok(0)
@@ -119,9 +109,7 @@ impl Protocol for Postgresql {
         // A session publishes its counts at most once a second otherwise.
         // Before release 15 a collector process has the counts, and there is no such function.
         let publish = "DO $$ BEGIN PERFORM pg_stat_force_next_flush(); EXCEPTION WHEN undefined_function THEN NULL; END $$";
-        let mut out = BytesMut::new();
-        frontend::query(publish, &mut out).map_err(unwritable)?;
-        finish(stream, &out)
+        exchange(stream, &query(publish), &mut |_| Ok(()))
     }
 
     fn create_database(&self, name: &str) -> Option<Vec<String>> {
@@ -133,17 +121,11 @@ impl Protocol for Postgresql {
 #[derive(Debug, Default)]
 struct Reader {
     /// The state after the messages of an incomplete reply.
-    incomplete: Option<ReplyOutcome<'static>>,
+    incomplete: Option<ReplyOutcome>,
 }
 
 impl ReplyReader for Reader {
-    fn read<'a>(&mut self, _request: &Request, input: &'a [u8]) -> Result<Progress<'a>, Malformed> {
-        self.advance(input)
-    }
-}
-
-impl Reader {
-    fn advance<'a>(&mut self, input: &'a [u8]) -> Result<Progress<'a>, Malformed> {
+    fn read(&mut self, _request: &Request, input: &[u8]) -> Result<Progress, Malformed> {
         let mut length = 0;
         let mut outcome = self.incomplete.take().unwrap_or(ReplyOutcome::Result);
         while let Some(next) = Message::read(&input[length..])? {
@@ -157,10 +139,7 @@ impl Reader {
                         return Ok(Progress::complete(length, outcome));
                     }
                 }
-                b'R' if !next.body.starts_with(&[0; 4]) => {
-                    let fault = "the server asks for a password, where its pg_hba.conf should trust local users";
-                    return Err(Malformed(fault.to_owned()));
-                }
+                _ if next.asks_for_password() => return Err(Malformed(PASSWORD.to_owned())),
                 b'G' | b'W' => {
                     return Err(Malformed(
                         "COPY from the client is not supported".to_owned(),
@@ -172,88 +151,15 @@ impl Reader {
                 _ => {}
             }
         }
-        self.incomplete = Some(outcome.into_owned());
+        self.incomplete = Some(outcome);
         Ok(Progress::incomplete(length))
     }
-}
-
-/// Returns the error of a message that cannot be written.
-#[allow(clippy::needless_pass_by_value)] // What `map_err` passes.
-fn unwritable(error: std::io::Error) -> Error {
-    Error::internal(format!("cannot write a message: {error}"))
-}
-
-/// Sends `out` and reads until the server is ready for a query.
-fn finish(stream: &mut Stream, out: &[u8]) -> CheckedResult<()> {
-    stream.send(out)?;
-    let mut reader = Reader::default();
-    loop {
-        let read = reader.advance(stream.received());
-        let Progress { length, outcome } =
-            read.map_err(|malformed| Error::server_answer(malformed.0))?;
-        let outcome = outcome.map(ReplyOutcome::into_owned);
-        stream.consume(length);
-        match outcome {
-            Some(ReplyOutcome::Error(text)) => {
-                let text = String::from_utf8_lossy(&text);
-                return Err(Error::server_answer(format!(
-                    "the server reported an error: {text}"
-                )));
-            }
-            Some(_) => return Ok(()),
-            None => stream.receive()?,
-        }
-    }
-}
-
-/// Appends a message: its kind, its length, and what `body` appends.
-fn message(kind: u8, out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
-    out.push(kind);
-    let start = out.len();
-    out.extend([0; 4]);
-    body(out);
-    let length = (out.len() - start) as i32;
-    out[start..start + 4].copy_from_slice(&length.to_be_bytes());
 }
 
 /// Appends the name of a prepared statement.
 fn statement_name(number: usize, out: &mut Vec<u8>) {
     let name = format!("s{number}\0");
     out.extend(name.as_bytes());
-}
-
-/// A message of the server.
-struct Message<'a> {
-    kind: u8,
-    body: &'a [u8],
-    /// With kind and length, in bytes.
-    length: usize,
-}
-
-impl<'a> Message<'a> {
-    /// Reads the message at the begin of `input`; `None` if it is not complete yet.
-    fn read(input: &'a [u8]) -> Result<Option<Self>, Malformed> {
-        let Some((&kind, rest)) = input.split_first() else {
-            return Ok(None);
-        };
-        if !kind.is_ascii_alphanumeric() {
-            return Err(Malformed::instead_of("a message", input));
-        }
-        let Some((size, rest)) = rest.split_first_chunk() else {
-            return Ok(None);
-        };
-        // The length counts itself.
-        let size = usize::try_from(i32::from_be_bytes(*size))
-            .ok()
-            .and_then(|size| size.checked_sub(4))
-            .filter(|&size| size <= MAX_MESSAGE)
-            .ok_or_else(|| Malformed::instead_of("a message's length", input))?;
-        Ok(rest.get(..size).map(|body| Message {
-            kind,
-            body,
-            length: 1 + 4 + size,
-        }))
-    }
 }
 
 /// Returns the text of an error message.
@@ -264,13 +170,6 @@ fn error_text(body: &[u8]) -> &[u8] {
 /// Whether the server closes the connection after an error.
 fn is_fatal(body: &[u8]) -> bool {
     matches!(error_field(body, b'V'), Some(b"FATAL" | b"PANIC"))
-}
-
-/// Returns the field of an error message that has a mark. Fields are texts that end in zero; `V` is the severity that no
-/// language changes.
-fn error_field(body: &[u8], mark: u8) -> Option<&[u8]> {
-    let mut fields = body.split(|&byte| byte == 0);
-    fields.find_map(|field| field.strip_prefix(&[mark]))
 }
 
 /// Whether the tag of a completed command says that it found or changed no row, such as `SELECT 0`.
@@ -341,7 +240,7 @@ mod tests {
     const TEXT: Postgresql = Postgresql { prepared: false };
     const PREPARED: Postgresql = Postgresql { prepared: true };
 
-    fn reply(input: &[u8]) -> Result<Option<(usize, ReplyOutcome<'static>)>, Malformed> {
+    fn reply(input: &[u8]) -> Result<Option<(usize, ReplyOutcome)>, Malformed> {
         let plan = plan("postgresql", "'SELECT 1'");
         testing::reply(&TEXT, &plan.requests[0], input)
     }

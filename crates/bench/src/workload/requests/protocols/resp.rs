@@ -51,42 +51,36 @@ impl Protocol for Resp {
 /// Reads replies item by item.
 #[derive(Debug, Default)]
 struct Reader {
-    incomplete: Option<Incomplete>,
-}
-
-/// A reply some items of which were read.
-#[derive(Debug)]
-struct Incomplete {
-    /// The number of items to come. Nested lists need no recursion: only this number counts.
-    items: u64,
-    outcome: ReplyOutcome<'static>,
+    /// A reply some items of which were read.
+    incomplete: Option<Item>,
 }
 
 impl ReplyReader for Reader {
-    fn read<'a>(&mut self, _request: &Request, input: &'a [u8]) -> Result<Progress<'a>, Malformed> {
-        let (mut length, mut items, mut outcome) = match self.incomplete.take() {
-            Some(Incomplete { items, outcome }) => (0, items, outcome),
-            None => match item(input)? {
-                Some(first) => (first.length, first.items, first.outcome),
-                None => return Ok(Progress::incomplete(0)),
-            },
+    fn read(&mut self, _request: &Request, input: &[u8]) -> Result<Progress, Malformed> {
+        let first = match self.incomplete.take() {
+            None => item(input)?,
+            first => first,
         };
-        while items > 0 {
-            let Some(next) = item(&input[length..])? else {
-                let outcome = outcome.into_owned();
-                self.incomplete = Some(Incomplete { items, outcome });
+        let Some(mut reply) = first else {
+            return Ok(Progress::incomplete(0));
+        };
+        while reply.items > 0 {
+            let Some(next) = item(&input[reply.length..])? else {
+                let length = std::mem::take(&mut reply.length);
+                self.incomplete = Some(reply);
                 return Ok(Progress::incomplete(length));
             };
-            length += next.length;
+            reply.length += next.length;
             // A transaction's reply is a list with a failed command's error in it.
-            if let (ReplyOutcome::Error(_), false) =
-                (&next.outcome, matches!(outcome, ReplyOutcome::Error(_)))
-            {
-                outcome = next.outcome;
+            if let (ReplyOutcome::Error(_), false) = (
+                &next.outcome,
+                matches!(reply.outcome, ReplyOutcome::Error(_)),
+            ) {
+                reply.outcome = next.outcome;
             }
-            items = (items - 1).saturating_add(next.items);
+            reply.items = (reply.items - 1).saturating_add(next.items);
         }
-        Ok(Progress::complete(length, outcome))
+        Ok(Progress::complete(reply.length, reply.outcome))
     }
 }
 
@@ -101,16 +95,17 @@ fn number(mark: u8, value: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// An item of a reply, without the items it contains.
-struct Item<'a> {
+/// An item of a reply, without the items it contains. Nested lists need no recursion: only the number of items to come counts.
+#[derive(Debug)]
+struct Item {
     length: usize,
-    outcome: ReplyOutcome<'a>,
+    outcome: ReplyOutcome,
     /// Items that belong to it and follow it.
     items: u64,
 }
 
 /// Reads an item; `None` if it is not complete yet.
-fn item(input: &[u8]) -> Result<Option<Item<'_>>, Malformed> {
+fn item(input: &[u8]) -> Result<Option<Item>, Malformed> {
     let Some((line, length)) = line(input, MAX_LINE)? else {
         return Ok(None);
     };
@@ -196,7 +191,7 @@ mod tests {
     use super::super::testing::{self, assert_whole, plan};
     use super::*;
 
-    fn reply(input: &[u8]) -> Result<Option<(usize, ReplyOutcome<'static>)>, Malformed> {
+    fn reply(input: &[u8]) -> Result<Option<(usize, ReplyOutcome)>, Malformed> {
         testing::reply(&Resp, &plan("resp", "'GET k'").requests[0], input)
     }
 

@@ -4,9 +4,11 @@ use std::io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::server::{Instrumentation, Running};
+use super::Instrumentation;
+use super::running::Running;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_system::process::check_interrupted;
 
@@ -56,16 +58,25 @@ impl Socket {
 
 impl Stream {
     /// Connects to a server: to its port if it has one, else to its Unix socket.
-    pub(super) fn open(running: &Running) -> Result<Self> {
+    pub(crate) fn open(running: &Running) -> Result<Self> {
+        let timeout = match &running.instrumentation {
+            Instrumentation::Plain => TIMEOUT,
+            Instrumentation::Callgrind { .. } | Instrumentation::Traced { .. } => SLOW_TIMEOUT,
+        };
         let endpoint = &running.endpoint;
-        let socket = match endpoint.port {
+        Self::connect(&endpoint.socket, endpoint.port, timeout)
+    }
+
+    /// Connects to a server that answers within `timeout`: to its `port` on the loopback interface, or to its Unix socket.
+    pub fn connect(socket: &Path, port: Option<u16>, timeout: Duration) -> Result<Self> {
+        let socket = match port {
             Some(port) => TcpStream::connect((Ipv4Addr::LOCALHOST, port)).and_then(|socket| {
                 socket.set_nodelay(true)?;
                 socket.set_read_timeout(Some(POLL_INTERVAL))?;
                 socket.set_write_timeout(Some(POLL_INTERVAL))?;
                 Ok(Socket::Tcp(socket))
             }),
-            None => UnixStream::connect(&endpoint.socket).and_then(|socket| {
+            None => UnixStream::connect(socket).and_then(|socket| {
                 socket.set_read_timeout(Some(POLL_INTERVAL))?;
                 socket.set_write_timeout(Some(POLL_INTERVAL))?;
                 Ok(Socket::Unix(socket))
@@ -74,10 +85,6 @@ impl Stream {
         let socket = socket.map_err(|error| {
             Error::server_failed(format!("cannot connect to the server: {error}"))
         })?;
-        let timeout = match &running.instrumentation {
-            Instrumentation::Plain => TIMEOUT,
-            Instrumentation::Callgrind { .. } | Instrumentation::Traced { .. } => SLOW_TIMEOUT,
-        };
         Ok(Self::new(socket, timeout))
     }
 
@@ -197,12 +204,24 @@ impl Waiting {
     }
 }
 
+/// A violation of a protocol.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Malformed(pub String);
+
+impl Malformed {
+    /// Describes the bytes where something else was expected.
+    pub fn instead_of(expected: &str, found: &[u8]) -> Self {
+        let shown = &found[..found.len().min(40)];
+        Malformed(format!("`{}` instead of {expected}", shown.escape_ascii()))
+    }
+}
+
 #[cfg(test)]
-pub(super) mod testing {
+pub(crate) mod testing {
     use super::*;
 
     /// Returns a connection that waits this long for an answer, and its other end.
-    pub(in crate::workload::requests) fn pair(timeout: Duration) -> (Stream, UnixStream) {
+    pub(crate) fn pair(timeout: Duration) -> (Stream, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let poll = Some(Duration::from_millis(10));
         ours.set_read_timeout(poll).unwrap();
@@ -211,14 +230,14 @@ pub(super) mod testing {
     }
 
     /// Returns how many bytes a connection can hold without more memory.
-    pub(in crate::workload::requests) fn capacity(stream: &Stream) -> usize {
+    pub(crate) fn capacity(stream: &Stream) -> usize {
         stream.buffer.len()
     }
 
     /// A timeout that a server which answers does not reach, on a busy machine either.
-    pub(in crate::workload::requests) const LONG: Duration = Duration::from_secs(60);
+    pub(crate) const LONG: Duration = Duration::from_secs(60);
     /// A timeout for servers that do not answer.
-    pub(in crate::workload::requests) const SHORT: Duration = Duration::from_millis(100);
+    pub(crate) const SHORT: Duration = Duration::from_millis(100);
 }
 
 #[cfg(test)]
