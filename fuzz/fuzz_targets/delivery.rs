@@ -29,11 +29,11 @@ fuzz_target!(|bytes: &[u8]| {
     let end = bytes.iter().position(|&byte| byte == b'\n');
     let (event, body) = bytes.split_at(end.unwrap_or(bytes.len()));
     let event = String::from_utf8_lossy(event);
-    if let Ok(changes) = interpret(&event, body, &**FORGE, &CONFIG, "") {
-        for change in changes {
+    if let Ok(delivery) = interpret("d".into(), &event, body, &**FORGE, &CONFIG, "") {
+        for change in delivery.changes {
             let by_somebody = matches!(
                 change,
-                QueueChange::Add(_) | QueueChange::Approve { .. } | QueueChange::Accept { .. }
+                QueueChange::Add(_) | QueueChange::Approve { .. } | QueueChange::Accept(_)
             );
             let text = String::from_utf8_lossy(body).to_lowercase();
             // A letter of the name may be written as an escape.

@@ -196,9 +196,14 @@ impl Bot {
     pub(super) fn thread(&self) -> Result<BotThread<'_>> {
         Ok(BotThread {
             bot: self,
-            queue: Queue::open(&self.queue_path())?,
+            queue: self.open_queue()?,
             forge: self.connect(self.policy)?,
         })
+    }
+
+    /// Opens the queue.
+    pub(super) fn open_queue(&self) -> Result<Queue> {
+        Queue::open(&self.queue_path(), self.repository.to_string())
     }
 
     /// Returns the lock of the comment on a pull request.

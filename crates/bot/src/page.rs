@@ -128,7 +128,7 @@ pub(super) fn json(snapshot: &Snapshot) -> String {
 fn cells(job: &Job) -> Markup {
     let head: String = job.job.head.chars().take(7).collect();
     html! {
-        td { (job.job.number) " " (Name(&head)) }
+        td { (job.number) " " (Name(&head)) }
         td { (Name(&job.job.command)) }
         td { (clean(&job.job.asked_by)) }
     }
@@ -151,9 +151,9 @@ mod tests {
     fn job(state: JobState, text: &str) -> Job {
         Job {
             id: 1,
+            repository: "acme/series".into(),
+            number: 7,
             job: NewJob {
-                repository: "acme/series".into(),
-                number: 7,
                 head: "0123456789".into(),
                 command: text.into(),
                 asked_by: text.into(),

@@ -140,7 +140,7 @@ impl BotThread<'_> {
     ) -> Result<()> {
         let bot = self.bot;
         let config = &bot.workspace.config;
-        let number = job.job.number;
+        let number = job.number;
         let found = self.find_pull_request(number)?;
         let Preparation::Ready(prepared) = self.prepare(&found, job, isolation)? else {
             return Ok(());

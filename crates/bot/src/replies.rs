@@ -96,7 +96,7 @@ impl Bot {
     /// Describes the state of a pull request's jobs in a sentence.
     fn activity(&self, queue: &Queue, number: u64) -> Result<String> {
         let (open, past) = queue.list(RECENT_JOBS, now())?;
-        let last = queue.last_ended(&self.repository.to_string(), number)?;
+        let last = queue.last_ended(number)?;
         let is_cancelled = |job: &&Job| job.state == JobState::Cancelled;
         let cancelled = last.as_ref().filter(is_cancelled).map(|job| {
             let about = match at_most(&job.job.head, SHORT_ID) {
@@ -106,7 +106,7 @@ impl Bot {
             format!("Cancelled: {}.{about}", job.result)
         });
         let cancelled = cancelled.unwrap_or_default();
-        let Some(place) = open.iter().position(|job| job.job.number == number) else {
+        let Some(place) = open.iter().position(|job| job.number == number) else {
             return Ok(match last.map(|job| job.state) {
                 Some(JobState::Cancelled) => cancelled,
                 Some(JobState::Failed) => {
@@ -166,8 +166,8 @@ impl Bot {
 
     /// Returns the files of a pull request that wait for an approval, if any.
     fn pending_approval(&self, number: u64) -> Result<Option<PendingApproval>> {
-        let (open, _) = Queue::open(&self.queue_path())?.list(0, now())?;
-        let held = |job: &Job| job.job.number == number && job.state == JobState::Held;
+        let (open, _) = self.open_queue()?.list(0, now())?;
+        let held = |job: &Job| job.number == number && job.state == JobState::Held;
         Ok(open.into_iter().find(held).map(|job| PendingApproval {
             name: self.workspace.config.commands.name.clone(),
             head: job.job.head,
@@ -191,17 +191,16 @@ impl BotThread<'_> {
     /// say so; of all pull requests with jobs if `everything`, else of those about which deliveries disagree. It adds no
     /// job: the forge does not tell here who pushed. Returns whether nothing is left in doubt.
     fn find_lost_deliveries(&self, everything: bool) -> Result<bool> {
-        let repository = self.bot.repository.to_string();
-        let mut doubts = self.queue.doubts(&repository)?;
+        let mut doubts = self.queue.doubts()?;
         let jobs_of = |number: u64| -> Result<Vec<(i64, String)>> {
             let (open, _) = self.queue.list(0, now())?;
-            let own = open.into_iter().filter(|job| job.job.number == number);
+            let own = open.into_iter().filter(|job| job.number == number);
             Ok(own.map(|job| (job.id, job.job.head)).collect())
         };
         let mut numbers: BTreeSet<u64> = doubts.keys().copied().collect();
         if everything {
             let (open, _) = self.queue.list(0, now())?;
-            numbers.extend(open.iter().map(|job| job.job.number));
+            numbers.extend(open.iter().map(|job| job.number));
         }
         for number in numbers {
             let before = jobs_of(number)?;
@@ -235,14 +234,12 @@ impl BotThread<'_> {
                 (None, "the pull request was closed")
             };
             let change = QueueChange::Cancel {
-                repository: repository.clone(),
-                number,
                 newer,
                 why: why.to_owned(),
             };
-            self.queue.change(&change, now())?;
+            self.queue.change(number, &change, now())?;
             if let Some(last) = doubts.remove(&number) {
-                self.queue.settle(&repository, number, last)?;
+                self.queue.settle(number, last)?;
             }
         }
         Ok(doubts.is_empty())
@@ -250,7 +247,7 @@ impl BotThread<'_> {
 
     /// Pins a job to the commit that is the head of its pull request.
     fn pin(&self, job: &Job) -> Result<()> {
-        let found = self.find_pull_request(job.job.number);
+        let found = self.find_pull_request(job.number);
         if now() - job.received > PIN_LIMIT {
             let why = "the bot could not read in time which commit was meant; repeat the command";
             return self.queue.cancel_without_commit(job, why, now());
@@ -268,7 +265,7 @@ impl BotThread<'_> {
     /// Sends a reply and removes it, or postpones it. In `haste`, it leaves one that takes long to [`Bot::answer_slowly`].
     fn handle(&self, reply: &Reply, haste: bool) -> Result<()> {
         let BotThread { bot, queue, .. } = self;
-        let number = reply.reply.number;
+        let number = reply.number;
         let begun = Instant::now();
         let sent = self.send_reply(reply, haste);
         let settle: &dyn Fn() -> Result<()> = match &sent {
@@ -296,7 +293,6 @@ impl BotThread<'_> {
 
     /// Adds the reaction and updates the bot's comment with the state of the pull request's jobs.
     fn send_reply(&self, reply: &Reply, haste: bool) -> Result<()> {
-        let reply = &reply.reply;
         let answer = Some(reply.answer.as_str()).filter(|answer| !answer.is_empty());
         let reacted = match reply.reaction.as_str() {
             "" => Ok(()),
@@ -328,15 +324,14 @@ impl BotThread<'_> {
         let _comment_guard = guard.ok_or_else(Error::interrupted)?;
         let mut activity = Some(bot.activity(&self.queue, found.number)?);
         if self.forge.columns().is_some() {
-            let repository = bot.repository.to_string();
             let (open, _) = self.queue.list(0, now())?;
-            let is_open = open.iter().any(|job| job.job.number == found.number);
+            let is_open = open.iter().any(|job| job.number == found.number);
             // It cannot be changed: only the last word is written.
             if is_open || !self.forge.comments(found.number)?.is_empty() {
                 return Ok(());
             }
             activity = activity.filter(|_| {
-                let ended = self.queue.last_ended(&repository, found.number);
+                let ended = self.queue.last_ended(found.number);
                 ended.is_ok_and(|job| job.is_some())
             });
         }
@@ -366,8 +361,7 @@ impl BotThread<'_> {
         let stored = BotPaths::new(&bot.workspace).outcome(&bot.repository, found.number);
         // The comment reports one that cannot be read.
         let outcome = RunOutcome::read(&stored.join(OUTCOME_FILE));
-        let repository = bot.repository.to_string();
-        let accepted = self.queue.acceptances(&repository, found.number)?;
+        let accepted = self.queue.acceptances(found.number)?;
         let accepted: Vec<AcceptedPatch> = match &outcome {
             Ok(outcome) if !accepted.is_empty() => {
                 let configuration = configuration_digest(&bot.workspace)?;

@@ -15,7 +15,6 @@ use axum::http::{Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use http_body_util::BodyExt as _;
-use sha2::{Digest, Sha256};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
@@ -55,6 +54,12 @@ pub struct Service {
     pub configuration: String,
     /// The path of the queue's file.
     pub queue: std::path::PathBuf,
+}
+
+impl Service {
+    fn open_queue(&self) -> Result<Queue> {
+        Queue::open(&self.queue, self.forge.repository().to_string())
+    }
 }
 
 /// A delivery that waits for the queue's file.
@@ -115,7 +120,7 @@ pub fn serve(
     Listener { runtime, listener }: Listener,
     progress: Arc<dyn Fn() -> String + Send + Sync>,
 ) -> Result<()> {
-    let queue = Queue::open(&service.queue)?;
+    let queue = service.open_queue()?;
     if let Err(error) = queue.reserve() {
         tracing::warn!("{error}");
     }
@@ -235,7 +240,6 @@ async fn read_delivery(
     if id.len() > 100 || !id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
         return Err(malformed(StatusCode::BAD_REQUEST, "no id of a delivery"));
     }
-    let body_digest = hex::encode(Sha256::digest(&body));
     // It may ask the forge.
     let interpreting = service.clone();
     let interpreted = tokio::task::spawn_blocking(move || {
@@ -245,19 +249,15 @@ async fn read_delivery(
             configuration,
             ..
         } = interpreting;
-        webhook::interpret(&event, &body, &*forge, &config, &configuration)
+        webhook::interpret(id, &event, &body, &*forge, &config, &configuration)
     });
     let interpreted = interpreted.await.unwrap_or_else(|_| {
         let why = "the delivery cannot be interpreted".to_owned();
         Err(Rejection::Unknown(why))
     });
     match interpreted {
-        Ok(changes) if changes.is_empty() => Err(ignored),
-        Ok(changes) => Ok(ReceivedDelivery {
-            id,
-            body_digest,
-            changes,
-        }),
+        Ok(delivery) if delivery.changes.is_empty() => Err(ignored),
+        Ok(delivery) => Ok(delivery),
         Err(Rejection::OtherEvent) => Err(ignored),
         Err(Rejection::OtherRepository) => Err(foreign),
         Err(Rejection::Malformed(why)) => Err(malformed(StatusCode::BAD_REQUEST, &why)),
@@ -306,13 +306,13 @@ async fn read_body(mut body: Body) -> std::result::Result<Option<Vec<u8>>, axum:
 }
 
 async fn health(State(shared): State<Arc<Shared>>) -> Response {
-    let counts = blocking(move || Queue::open(&shared.service.queue)?.counts()).await;
+    let counts = blocking(move || shared.service.open_queue()?.counts()).await;
     or_unavailable(counts.map(|_| "ok\n"))
 }
 
 async fn encoded_metrics(State(shared): State<Arc<Shared>>) -> Response {
     let text = blocking(move || {
-        let jobs = Queue::open(&shared.service.queue)?.counts()?;
+        let jobs = shared.service.open_queue()?.counts()?;
         shared.metrics.text(&jobs)
     });
     let kind = [(header::CONTENT_TYPE, metrics::CONTENT_TYPE)];
@@ -322,7 +322,7 @@ async fn encoded_metrics(State(shared): State<Arc<Shared>>) -> Response {
 async fn snapshot(shared: &Arc<Shared>) -> Result<page::Snapshot> {
     let inner = Arc::clone(shared);
     let (open, past) =
-        blocking(move || Queue::open(&inner.service.queue)?.list(RECENT_JOBS, now())).await?;
+        blocking(move || inner.service.open_queue()?.list(RECENT_JOBS, now())).await?;
     Ok(page::Snapshot {
         repository: shared.service.forge.repository().to_string(),
         now: now(),

@@ -1,5 +1,7 @@
 //! The bot's reactions to webhook deliveries.
 
+use sha2::{Digest, Sha256};
+
 use super::access::{self, Access};
 use super::command::{self, Command, Parsed};
 use perfquilt_config::{ApprovalPolicy, Config, UntrustedPolicy};
@@ -7,21 +9,31 @@ use perfquilt_forge::Forge;
 use perfquilt_forge::webhook::{
     Author, Change, CommentDelivery, Delivery, PullRequestDelivery, Rejection,
 };
-use perfquilt_store::queue::{NewJob, NewReply, Push, QueueChange};
+use perfquilt_store::queue::{NewAcceptance, NewJob, Push, QueueChange, ReceivedDelivery};
 
-/// Returns the changes to the queue after a delivery of `event` with this body, for the bot of the repository of `forge`;
-/// none if it does not concern the bot. Acceptances are bound to `configuration`, the digest of `config` and what belongs to it.
+/// Interprets the delivery `id` of `event` with this body, for the bot of the repository of `forge`. It has no changes
+/// if it does not concern the bot. Acceptances are bound to `configuration`, the digest of `config` and what belongs to it.
 pub fn interpret(
+    id: String,
     event: &str,
     body: &[u8],
     forge: &dyn Forge,
     config: &Config,
     configuration: &str,
-) -> Result<Vec<QueueChange>, Rejection> {
-    match forge.parse_delivery(event, body)? {
-        Delivery::PullRequest(delivery) => pull_request_changes(delivery, forge, config),
-        Delivery::Comment(delivery) => comment_changes(delivery, forge, config, configuration),
-    }
+) -> Result<ReceivedDelivery, Rejection> {
+    let (number, changes) = match &mut forge.parse_delivery(event, body)? {
+        Delivery::PullRequest(it) => (it.number, pull_request_changes(it, forge, config)?),
+        Delivery::Comment(it) => (
+            it.number,
+            comment_changes(it, forge, config, configuration)?,
+        ),
+    };
+    Ok(ReceivedDelivery {
+        id,
+        body_digest: hex::encode(Sha256::digest(body)),
+        number,
+        changes,
+    })
 }
 
 /// Returns what `author` may do, after asking the forge for what the delivery does not tell of the author.
@@ -37,15 +49,13 @@ fn access(forge: &dyn Forge, config: &Config, author: &mut Author) -> Result<Acc
 
 /// Returns the changes for a pull request that was opened, pushed to or closed.
 fn pull_request_changes(
-    mut delivery: PullRequestDelivery,
+    delivery: &mut PullRequestDelivery,
     forge: &dyn Forge,
     config: &Config,
 ) -> Result<Vec<QueueChange>, Rejection> {
-    let repository = forge.repository().to_string();
-    let number = delivery.number;
     Ok(match delivery.change.clone() {
         // It may have been opened again since.
-        Change::Closed => vec![QueueChange::Doubt { repository, number }],
+        Change::Closed => vec![QueueChange::Doubt],
         Change::Pushed { before } => {
             let by_trusted = access(forge, config, &mut delivery.sender)? == Access::Allowed;
             let push = Push {
@@ -54,16 +64,14 @@ fn pull_request_changes(
                 trusted: by_trusted,
             };
             let cancel = QueueChange::Cancel {
-                repository,
-                number,
                 newer: Some(push),
                 why: "the pull request has a newer commit".to_owned(),
             };
-            let job = job_on_push(&mut delivery, forge, config)?.filter(|_| by_trusted);
+            let job = job_on_push(delivery, forge, config)?.filter(|_| by_trusted);
             std::iter::once(cancel).chain(job).collect()
         }
         Change::Opened => {
-            let job = job_on_push(&mut delivery, forge, config)?;
+            let job = job_on_push(delivery, forge, config)?;
             let by_trusted = |sender| Ok(access(forge, config, sender)? == Access::Allowed);
             match job {
                 Some(job) if by_trusted(&mut delivery.sender)? => vec![job],
@@ -88,8 +96,6 @@ fn job_on_push(
     let login = delivery.author.login.clone().filter(|_| trusted);
     Ok(login.map(|login| {
         QueueChange::Add(NewJob {
-            repository: forge.repository().to_string(),
-            number: delivery.number,
             head: delivery.head.to_ascii_lowercase(),
             command: Command::Run { preset: None }.to_string(),
             asked_by: login,
@@ -100,7 +106,7 @@ fn job_on_push(
 
 /// Returns the changes for a comment: the job it requests and the reply.
 fn comment_changes(
-    mut delivery: CommentDelivery,
+    delivery: &mut CommentDelivery,
     forge: &dyn Forge,
     config: &Config,
     configuration: &str,
@@ -109,8 +115,6 @@ fn comment_changes(
     if !delivery.is_new || !delivery.on_pull_request {
         return Ok(Vec::new());
     }
-    let repository = forge.repository().to_string();
-    let number = delivery.number;
     let parsed = command::parse(&delivery.text, &config.commands.name);
     if matches!(parsed, Parsed::Nothing) {
         return Ok(Vec::new());
@@ -119,52 +123,49 @@ fn comment_changes(
     let Some(login) = delivery.author.login.clone() else {
         return Ok(Vec::new());
     };
-    let reply = |reaction: &str, answer: &str| {
-        QueueChange::Reply(NewReply {
-            repository: repository.clone(),
-            number,
-            comment: delivery.comment,
-            reaction: reaction.to_owned(),
+    let comment = delivery.comment;
+    let reply = |reaction: &'static str, answer: &str| {
+        vec![QueueChange::Reply {
+            comment,
+            reaction,
             answer: answer.to_owned(),
-        })
+        }]
     };
     let command = match (parsed, allowed) {
         (Parsed::Nothing, _) | (_, Access::Ignored) => return Ok(Vec::new()),
-        (_, Access::Denied) => return Ok(vec![reply("-1", "")]),
+        (_, Access::Denied) => return Ok(reply("-1", "")),
         (Parsed::Invalid(wrong), Access::Allowed) => {
             let answer = format!("Not understood: {wrong}.");
-            return Ok(vec![reply("confused", &answer)]);
+            return Ok(reply("confused", &answer));
         }
         (Parsed::Command(command), Access::Allowed) => command,
     };
     match &command {
         Command::Help => {
-            return Ok(vec![reply("+1", &command::help(&config.commands.name))]);
+            return Ok(reply("+1", &command::help(&config.commands.name)));
         }
-        Command::Status => return Ok(vec![reply("eyes", "")]),
+        Command::Status => return Ok(reply("eyes", "")),
         Command::Cancel => {
             return Ok(vec![QueueChange::CancelAll {
-                repository,
-                number,
                 why: format!("cancelled by {login}"),
-                comment: delivery.comment,
+                comment,
             }]);
         }
         Command::Bisect { workload } if !config.workloads.contains_key(workload) => {
             let answer = unknown_name("workload", config.workloads.keys());
-            return Ok(vec![reply("confused", &answer)]);
+            return Ok(reply("confused", &answer));
         }
         Command::Run {
             preset: Some(preset),
         } if !config.preset.contains_key(preset) => {
             let answer = unknown_name("preset", config.preset.keys());
-            return Ok(vec![reply("confused", &answer)]);
+            return Ok(reply("confused", &answer));
         }
         _ => {}
     }
     if !delivery.is_open {
         let answer = "Nothing done: the pull request is closed.";
-        return Ok(vec![reply("confused", answer)]);
+        return Ok(reply("confused", answer));
     }
     if let Command::Approve { commit } = command {
         let author = &delivery.pull_request_author;
@@ -173,32 +174,26 @@ fn comment_changes(
             && (!is_known || author.is(&delivery.author))
         {
             let answer = "Nothing done: somebody else than the author approves the changes.";
-            return Ok(vec![reply("-1", answer)]);
+            return Ok(reply("-1", answer));
         }
         return Ok(vec![QueueChange::Approve {
-            repository,
-            number,
             commit,
             by: login,
-            comment: delivery.comment,
+            comment,
         }]);
     }
     if let Command::Accept { patch, reason } = command {
-        return Ok(vec![QueueChange::Accept {
-            repository,
-            number,
+        return Ok(vec![QueueChange::Accept(NewAcceptance {
             patch,
             reason,
             configuration: configuration.to_owned(),
             by: login,
-            comment: delivery.comment,
-        }]);
+            comment,
+        })]);
     }
     let author = &mut delivery.pull_request_author;
     let trusted = access(forge, config, author)? == Access::Allowed;
     let job = NewJob {
-        repository: repository.clone(),
-        number,
         // The head commit when the job starts; for untrusted authors, the one when the bot reads the command.
         head: String::new(),
         command: command.to_string(),
@@ -207,9 +202,9 @@ fn comment_changes(
     };
     if !trusted && config.bot.run_untrusted == UntrustedPolicy::Never {
         let answer = "Nothing done: the author of this pull request is not among those whose code is run here.";
-        return Ok(vec![reply("-1", answer)]);
+        return Ok(reply("-1", answer));
     }
-    Ok(vec![QueueChange::Add(job), reply("rocket", "")])
+    Ok([vec![QueueChange::Add(job)], reply("rocket", "")].concat())
 }
 
 /// Returns the answer to a command with an unknown name.

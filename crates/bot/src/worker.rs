@@ -22,7 +22,7 @@ use perfquilt_model::failure::Failure;
 use perfquilt_model::progress;
 use perfquilt_model::warning::Warning;
 use perfquilt_results::outcome::{self, OutcomePart, RunStart};
-use perfquilt_store::queue::{Job, JobState, Queue};
+use perfquilt_store::queue::{Job, JobState};
 use perfquilt_system::process;
 
 /// The final state of a job and a text about it.
@@ -32,11 +32,10 @@ impl Bot {
     /// Drops the jobs of other repositories than the one served, without posting to them. Must be called before
     /// anything else uses the queue.
     pub fn drop_foreign_jobs(&self) -> Result<()> {
-        let queue = Queue::open(&self.queue_path())?;
-        for job in queue.remove_other_repositories(&self.repository.to_string())? {
+        for job in self.open_queue()?.remove_other_repositories()? {
             progress::warn(Warning::foreign_job(format!(
                 "job {} ({} on pull request {} of {}) is dropped: the bot no longer serves that repository",
-                job.id, job.job.command, job.job.number, job.job.repository
+                job.id, job.job.command, job.number, job.repository
             )));
         }
         Ok(())
@@ -64,7 +63,7 @@ impl Bot {
         for job in given_up {
             let words = format!("job {} crashed the bot several times", job.id);
             progress::warn(Warning::crashing_job(words));
-            thread.post_failure(job.job.number);
+            thread.post_failure(job.number);
         }
         if let Err(why) = &self.sandbox {
             let error = Error::sandbox_unavailable(format!("there is no sandbox: {why}"));
@@ -84,7 +83,7 @@ impl Bot {
                 std::thread::sleep(POLL_INTERVAL);
                 continue;
             };
-            let name = format!("{} on pull request {}", job.job.command, job.job.number);
+            let name = format!("{} on pull request {}", job.job.command, job.number);
             progress::note(&format!("job {}: {name}", job.id));
             let (state, result) = match catch_panics(|| thread.run_job(&job)) {
                 Ok(done) => done,
@@ -126,7 +125,7 @@ impl Bot {
                 }
             }
             if [JobState::Cancelled, JobState::Failed].contains(&state) {
-                thread.post_failure(job.job.number);
+                thread.post_failure(job.number);
             }
             // Those of jobs that were built ahead, and cancelled since.
             if let Err(error) = sweep() {
@@ -151,7 +150,7 @@ impl BotThread<'_> {
     fn run_job(&self, job: &Job) -> Result<JobResult> {
         let BotThread { bot, queue, .. } = self;
         let config = &bot.workspace.config;
-        let number = job.job.number;
+        let number = job.number;
         let not = |why: &str| Ok((JobState::Cancelled, why.to_owned()));
         let found = self.find_pull_request(number)?;
         if !found.open {
@@ -258,9 +257,7 @@ impl BotThread<'_> {
 
     /// Returns whether somebody has approved the commit of `job`.
     pub(super) fn is_approved(&self, job: &Job) -> Result<bool> {
-        let about = &job.job;
-        let approved = &self.queue;
-        approved.is_approved(&about.repository, about.number, &about.head)
+        self.queue.is_approved(job.number, &job.job.head)
     }
 
     /// Returns the start of the run of `job`.
@@ -292,7 +289,7 @@ impl BotThread<'_> {
         start: &RunStart,
     ) -> Result<JobResult> {
         let bot = self.bot;
-        let stored = BotPaths::new(&bot.workspace).outcome(&bot.repository, job.job.number);
+        let stored = BotPaths::new(&bot.workspace).outcome(&bot.repository, job.number);
         let cancelled = || self.is_cancelled(job);
         let bisected = matches!(command, Command::Bisect { .. });
         let Err(error) = bot.take_outcome(from, &stored, start, bisected, &cancelled) else {
@@ -319,7 +316,7 @@ impl BotThread<'_> {
     /// Posts the error of a job without results.
     fn post_error(&self, job: &Job, error: &Error, made: OutcomePart<'_>) -> Result<JobResult> {
         let bot = self.bot;
-        let stored = BotPaths::new(&bot.workspace).outcome(&bot.repository, job.job.number);
+        let stored = BotPaths::new(&bot.workspace).outcome(&bot.repository, job.number);
         let failures = vec![Failure::new(error, None)];
         outcome::update(&stored, &self.start_of(job)?, failures, made)?;
         self.post_stored(job)
@@ -327,7 +324,7 @@ impl BotThread<'_> {
 
     /// Posts the stored results for the pull request of `job` and marks the job as done.
     fn post_stored(&self, job: &Job) -> Result<JobResult> {
-        let found = self.find_pull_request(job.job.number)?;
+        let found = self.find_pull_request(job.number)?;
         let lock = self.bot.comment_lock(found.number);
         let _comment_guard = Bot::wait_for_lock(&lock, &|| false)?;
         let posting = self.posting();

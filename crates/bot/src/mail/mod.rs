@@ -331,17 +331,14 @@ impl BotThread<'_> {
     /// Does what is next for a series: queues or cancels its job, or answers. Returns whether it queued a job.
     fn advance(&self, mailbox: &Mailbox, number: u64, series: &MailedSeries) -> Result<bool> {
         let bot = self.bot;
-        let repository = bot.repository.to_string();
         let by = mailbox.with(|state| series.group.approved_by(&state.letters));
         if let Some(version) = series.superseded_by {
             let cancel = QueueChange::Cancel {
-                repository: repository.clone(),
-                number,
                 newer: None,
                 why: format!("version {version} of the series took its place"),
             };
-            self.queue.change(&cancel, now())?;
-            if self.queue.last_ended(&repository, number)?.is_none() {
+            self.queue.change(number, &cancel, now())?;
+            if self.queue.last_ended(number)?.is_none() {
                 // Nobody was promised an answer.
                 mailbox.change_series(number, |series| series.sent = true)?;
                 return Ok(false);
@@ -355,12 +352,9 @@ impl BotThread<'_> {
                 git.ok(&["update-ref", &name, commit])?;
             }
             if let Some(by) = &by {
-                let about = (repository.as_str(), number, series.head.as_str());
-                self.queue.approve_ahead(about, by, now())?;
+                self.queue.approve_ahead(number, &series.head, by, now())?;
             }
             let job = NewJob {
-                repository: repository.clone(),
-                number,
                 head: series.head.clone(),
                 command: Command::Run { preset: None }.to_string(),
                 asked_by: by
@@ -372,6 +366,7 @@ impl BotThread<'_> {
             let delivery = ReceivedDelivery {
                 id: format!("mail-{}", series.group.key),
                 body_digest: format!("mail-{}", series.group.key),
+                number,
                 changes: vec![QueueChange::Add(job)],
             };
             if self.queue.apply_deliveries(&[delivery], now())? == [true] {
@@ -390,7 +385,7 @@ impl BotThread<'_> {
             outcome::update(&stored, &start, failures, OutcomePart::Run(None))?;
         }
         let (open, _) = self.queue.list(0, now())?;
-        let is_held = |job: &Job| job.job.number == number && job.state == JobState::Held;
+        let is_held = |job: &Job| job.number == number && job.state == JobState::Held;
         if open.iter().any(is_held) {
             let Some(by) = by else {
                 progress::note(&format!(
@@ -399,13 +394,11 @@ impl BotThread<'_> {
                 return Ok(false);
             };
             let approval = QueueChange::Approve {
-                repository,
-                number,
                 commit: series.head.clone(),
                 by,
                 comment: 0,
             };
-            self.queue.change(&approval, now())?;
+            self.queue.change(number, &approval, now())?;
             return Ok(true);
         }
         self.update_comment(&found, None, false)?;

@@ -6,34 +6,30 @@ use std::collections::BTreeMap;
 
 use rusqlite::params;
 
-use super::Queue;
+use super::{Push, Queue};
 use perfquilt_model::error::Result;
 
 impl Queue {
-    /// Returns the pull requests of `repository` about whose commit or closure deliveries disagree, each with the number of its
+    /// Returns the pull requests about whose commit or closure deliveries disagree, each with the number of its
     /// last doubt.
-    pub fn doubts(&self, repository: &str) -> Result<BTreeMap<u64, i64>> {
+    pub fn doubts(&self) -> Result<BTreeMap<u64, i64>> {
         let sql = "SELECT number, raised FROM doubts WHERE repository = ?1";
-        let doubts = self.database.rows(sql, [repository])?;
+        let doubts = self.database.rows(sql, [&self.repository])?;
         Ok(doubts.into_iter().collect())
     }
 
     /// Settles the doubt `last` about a pull request, unless a delivery has raised another one since: the answer to the first may
     /// be older than that delivery.
-    pub fn settle(&self, repository: &str, number: u64, last: i64) -> Result<()> {
+    pub fn settle(&self, number: u64, last: i64) -> Result<()> {
         self.update(
             "DELETE FROM doubts WHERE repository = ?1 AND number = ?2 AND raised = ?3",
-            params![repository, number, last],
+            params![self.repository, number, last],
         )
     }
 
     /// Raises a doubt if there are jobs or approvals of a pull request, after a push only if of other commits than its two.
-    pub(super) fn raise_doubt(
-        &self,
-        (repository, number): (&str, u64),
-        push: Option<(&str, &str)>,
-    ) -> Result<()> {
-        let (before, head) = push.unzip();
+    pub(super) fn raise_doubt(&self, number: u64, push: Option<&Push>) -> Result<()> {
+        let (head, before) = Push::commits(push);
         self.update(
             "INSERT INTO doubts (repository, number) SELECT ?1, ?2
              WHERE EXISTS (SELECT 1 FROM jobs WHERE repository = ?1 AND number = ?2
@@ -42,7 +38,7 @@ impl Queue {
                  OR EXISTS (SELECT 1 FROM approvals WHERE repository = ?1 AND number = ?2
                      AND (?3 IS NULL OR head NOT IN (?3, ?4)))
              ON CONFLICT DO UPDATE SET raised = raised + 1",
-            params![repository, number, head, before],
+            params![self.repository, number, head, before],
         )
     }
 }

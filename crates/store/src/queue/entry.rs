@@ -39,11 +39,6 @@ impl JobState {
 /// A job that is not in the queue yet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NewJob {
-    /// The repository of the pull request, as `owner/name`.
-    #[serde(skip)]
-    pub repository: String,
-    /// The pull request.
-    pub number: u64,
     /// The commit; empty until [`Queue::pin`](super::Queue::pin) names it. Nobody has seen later ones, so the job does not start before.
     pub head: String,
     /// The command.
@@ -60,6 +55,11 @@ pub struct NewJob {
 pub struct Job {
     /// Its number.
     pub id: i64,
+    /// The repository, as `owner/name`.
+    #[serde(skip)]
+    pub repository: String,
+    /// The pull request.
+    pub number: u64,
     /// The content.
     #[serde(flatten)]
     pub job: NewJob,
@@ -78,11 +78,11 @@ pub struct Job {
     pub result: String,
 }
 
-/// A reply to a comment that is not in the queue yet.
+/// A reply to a comment in the queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NewReply {
-    /// The repository of the pull request.
-    pub repository: String,
+pub struct Reply {
+    /// Its number.
+    pub id: i64,
     /// The pull request.
     pub number: u64,
     /// The comment's id; ignored without a reaction.
@@ -91,15 +91,6 @@ pub struct NewReply {
     pub reaction: String,
     /// Markdown from this program for the bot's own comment; may be empty.
     pub answer: String,
-}
-
-/// A reply in the queue.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reply {
-    /// Its number.
-    pub id: i64,
-    /// The content.
-    pub reply: NewReply,
     /// Number of attempts.
     pub attempts: u32,
 }
@@ -112,6 +103,8 @@ pub struct ReceivedDelivery {
     /// The SHA-256 of its signed body, in hexadecimal. Deliveries of different events have different bodies, because
     /// these contain ids and times; equal ones are the same delivery under another id.
     pub body_digest: String,
+    /// The pull request that it is about.
+    pub number: u64,
     /// Its changes.
     pub changes: Vec<QueueChange>,
 }
@@ -128,7 +121,15 @@ pub struct Push {
     pub trusted: bool,
 }
 
-/// A change of the queue by a delivery.
+impl Push {
+    /// Returns the commit that was pushed, if any, and the one that it replaced, if known.
+    pub(super) fn commits(push: Option<&Self>) -> (Option<&str>, Option<&str>) {
+        let head = push.map(|push| push.head.as_str());
+        (head, push.and_then(|push| push.before.as_deref()))
+    }
+}
+
+/// A change of what the queue has about a pull request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum QueueChange {
     /// Adds a job. If it names its commit, jobs of other commits of the same pull request are cancelled.
@@ -136,10 +137,6 @@ pub enum QueueChange {
     /// Cancels the waiting and running jobs of a pull request, and ends its approvals. A delivery of a push decides about the
     /// commits that it names; about jobs and approvals of others, it raises a doubt ([`Queue::doubts`](super::Queue::doubts)).
     Cancel {
-        /// The repository.
-        repository: String,
-        /// The pull request.
-        number: u64,
         /// If set, the commit that was pushed: only jobs and approvals of other commits end. Jobs whose commit is not known
         /// yet will use the latest one and stay, unless the author or whoever pushed is not trusted, because the
         /// requester had seen another commit. If whoever pushed to a trusted author's branch is not trusted, no job stays.
@@ -149,31 +146,25 @@ pub enum QueueChange {
     },
     /// Raises a doubt ([`Queue::doubts`](super::Queue::doubts)) about all jobs and approvals of a pull request: a delivery says
     /// that it was closed, but another that says that it was opened again may have arrived before.
-    Doubt {
-        /// The repository.
-        repository: String,
-        /// The pull request.
-        number: u64,
-    },
+    Doubt,
     /// Cancels the waiting and running jobs of a pull request on command, and replies.
     CancelAll {
-        /// The repository.
-        repository: String,
-        /// The pull request.
-        number: u64,
         /// The reason, in one line.
         why: String,
         /// The id of the comment with the command.
         comment: u64,
     },
     /// Replies to a comment.
-    Reply(NewReply),
+    Reply {
+        /// The comment's id.
+        comment: u64,
+        /// The reaction's name.
+        reaction: &'static str,
+        /// Markdown from this program for the bot's own comment; may be empty.
+        answer: String,
+    },
     /// Approves a commit that jobs of this pull request are held for, and replies.
     Approve {
-        /// The repository.
-        repository: String,
-        /// The pull request.
-        number: u64,
         /// The full commit id.
         commit: String,
         /// The login of the approver.
@@ -182,22 +173,22 @@ pub enum QueueChange {
         comment: u64,
     },
     /// Accepts that a patch of the commit that the last finished job of this pull request measured is slower, and replies.
-    Accept {
-        /// The repository.
-        repository: String,
-        /// The pull request.
-        number: u64,
-        /// The patch's number, from 1.
-        patch: usize,
-        /// Why.
-        reason: String,
-        /// The digest of the configuration.
-        configuration: String,
-        /// The login of whoever accepts.
-        by: String,
-        /// The id of the accepting comment.
-        comment: u64,
-    },
+    Accept(NewAcceptance),
+}
+
+/// An acceptance of a patch that is not in the queue yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewAcceptance {
+    /// The patch's number, from 1.
+    pub patch: usize,
+    /// Why.
+    pub reason: String,
+    /// The digest of the configuration.
+    pub configuration: String,
+    /// The login of whoever accepts.
+    pub by: String,
+    /// The id of the accepting comment.
+    pub comment: u64,
 }
 
 /// The latest acceptance of a patch of a pull request.
@@ -213,17 +204,13 @@ pub struct Acceptance {
     pub reason: String,
 }
 
+record!(NewJob: head, command, asked_by, trusted as "trusted = 8390898194479146017");
 record!(
-    NewJob: repository, number, head, command, asked_by, trusted as "trusted = 8390898194479146017"
-);
-record!(
-    Job: id, job as "repository, number, head, command, asked_by, trusted = 8390898194479146017", state,
-    attempts,
-    received, started, ended, result
+    Job: id, repository, number, job as "head, command, asked_by, trusted = 8390898194479146017", state, attempts, received, started, ended,
+    result
 );
 record!(Acceptance: head, configuration, patch, reason);
-record!(NewReply: repository, number, comment, reaction, answer);
-record!(Reply: id, reply as "repository, number, comment, reaction, answer", attempts);
+record!(Reply: id, number, comment, reaction, answer, attempts);
 
 column!(
     JobState as String: |state| state.name().to_owned(), |name| name.parse().unwrap_or(JobState::Failed);

@@ -21,7 +21,7 @@ use perfquilt_model::error::Result;
 
 use entry::TRUSTED;
 pub use entry::{
-    Acceptance, Job, JobState, NewJob, NewReply, Push, QueueChange, ReceivedDelivery, Reply,
+    Acceptance, Job, JobState, NewAcceptance, NewJob, Push, QueueChange, ReceivedDelivery, Reply,
 };
 
 /// The database of the bot ("pquQ").
@@ -43,17 +43,20 @@ const FIRST_PAUSE: i64 = 60;
 /// Bytes that the queue reserves on its disk: a delivery takes a few pages until the log is written back.
 const RESERVE: u64 = 4 << 20;
 
-/// The bot's queue.
+/// The bot's queue, of the pull requests of one repository.
 #[derive(Debug)]
 pub struct Queue {
     database: Database,
+    repository: String,
 }
 
 impl Queue {
-    /// Opens the queue at `path`, creating it if it is missing.
-    pub fn open(path: &Path) -> Result<Self> {
-        let database = Database::open(&QUEUE, path, true)?;
-        Ok(Queue { database })
+    /// Opens the queue at `path` for the pull requests of `repository` (`owner/name`), creating it if it is missing.
+    pub fn open(path: &Path, repository: String) -> Result<Self> {
+        Ok(Queue {
+            database: Database::open(&QUEUE, path, true)?,
+            repository,
+        })
     }
 
     /// Reserves room on the disk for changes, as free pages of the file and as a write-ahead log of that size, as long as this
@@ -94,69 +97,61 @@ impl Queue {
             return Ok(false);
         }
         for change in &delivery.changes {
-            self.apply(change, now)?;
+            self.apply(delivery.number, change, now)?;
         }
         Ok(true)
     }
 
-    fn apply(&self, change: &QueueChange, now: i64) -> Result<()> {
+    fn apply(&self, number: u64, change: &QueueChange, now: i64) -> Result<()> {
         match change {
-            QueueChange::Cancel {
-                repository,
-                number,
-                newer,
-                why,
-            } => self.follow((repository, *number), newer.as_ref(), why, now),
-            QueueChange::Doubt { repository, number } => {
-                self.raise_doubt((repository, *number), None)
+            QueueChange::Add(job) => self.add(number, job, now),
+            QueueChange::Cancel { newer, why } => self.follow(number, newer.as_ref(), why, now),
+            QueueChange::Doubt => self.raise_doubt(number, None),
+            QueueChange::CancelAll { why, comment } => {
+                let done = self.cancel(number, None, why, now)? > 0;
+                let why_not = "no job of this pull request is running or waiting";
+                self.confirm(number, *comment, done, "+1", why_not)
             }
-            QueueChange::CancelAll {
-                repository,
-                number,
-                why,
+            QueueChange::Reply {
                 comment,
-            } => self.cancel_all((repository, *number), (why, *comment), now),
-            QueueChange::Reply(reply) => self.add_reply(reply),
+                reaction,
+                answer,
+            } => self.reply(number, *comment, reaction, answer),
             QueueChange::Approve {
-                repository,
-                number,
                 commit,
                 by,
                 comment,
-            } => self.approve((repository, *number, commit), (by, *comment), now),
-            QueueChange::Accept {
-                repository,
-                number,
-                patch,
-                reason,
-                configuration,
-                by,
-                comment,
             } => {
-                let about = (repository.as_str(), *number);
-                self.accept(about, *patch, (reason, configuration), (by, *comment), now)
+                let done = self.approve(number, commit, by, now)?;
+                let why_not = "nothing waits for an approval of this commit";
+                self.confirm(number, *comment, done, "rocket", why_not)
             }
-            QueueChange::Add(job) => self.add(job, now),
+            QueueChange::Accept(acceptance) => {
+                let done = self.accept(number, acceptance, now)?;
+                let why_not = "this pull request has no result to accept";
+                self.confirm(number, acceptance.comment, done, "+1", why_not)
+            }
         }
     }
 
     /// Makes a change that no delivery asked for.
-    pub fn change(&self, change: &QueueChange, now: i64) -> Result<()> {
-        self.database.transaction(|| self.apply(change, now))
+    pub fn change(&self, number: u64, change: &QueueChange, now: i64) -> Result<()> {
+        self.database
+            .transaction(|| self.apply(number, change, now))
     }
 
     /// Removes the jobs and replies of all other repositories. Returns the removed jobs that waited or ran.
     /// Must be called once, before [`Queue::recover`].
-    pub fn remove_other_repositories(&self, repository: &str) -> Result<Vec<Job>> {
+    pub fn remove_other_repositories(&self) -> Result<Vec<Job>> {
         self.database.transaction(|| {
             let open = self.select(
                 "WHERE repository <> ?1 AND state IN ('waiting', 'held', 'running') ORDER BY id",
-                [repository],
+                [&self.repository],
             )?;
             // Ended jobs are removed, too, because queries identify pull requests by number.
             for table in ["jobs", "replies", "doubts", "acceptances"] {
                 let others = format!("DELETE FROM {table} WHERE repository <> ?1");
-                self.database.execute(&others, [repository])?;
+                self.database.execute(&others, [&self.repository])?;
             }
             Ok(open)
         })
@@ -204,7 +199,7 @@ impl Queue {
                 params![job.id, why, now, FIRST_PAUSE, MOST_OUTAGES],
             )?;
             if postponed > 0 {
-                self.queue_comment_update(&job.job.repository, job.job.number)?;
+                self.queue_comment_update(job.number)?;
             }
             Ok(postponed > 0)
         })
@@ -258,12 +253,12 @@ impl Queue {
         Ok((open, past))
     }
 
-    /// Returns the job of pull request `number` of `repository` that ended last.
-    pub fn last_ended(&self, repository: &str, number: u64) -> Result<Option<Job>> {
+    /// Returns the job of a pull request that ended last.
+    pub fn last_ended(&self, number: u64) -> Result<Option<Job>> {
         self.select_one(
             "WHERE repository = ?1 AND number = ?2 AND state NOT IN ('running', 'waiting', 'held')
              ORDER BY ended DESC, id DESC LIMIT 1",
-            params![repository, number],
+            params![self.repository, number],
         )
     }
 
@@ -291,15 +286,15 @@ impl Queue {
     }
 
     /// Adds a job, unless another one does the same.
-    fn add(&self, job: &NewJob, now: i64) -> Result<()> {
+    fn add(&self, number: u64, job: &NewJob, now: i64) -> Result<()> {
         self.update(
             "INSERT INTO jobs (repository, number, head, command, asked_by, trusted, state, received)
              SELECT ?1, ?2, ?3, ?4, ?5, ?6, 'waiting', ?7
              WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE state IN ('waiting', 'held', 'running')
                  AND repository = ?1 AND number = ?2 AND head = ?3 AND command = ?4)",
             params![
-                job.repository,
-                job.number,
+                self.repository,
+                number,
                 job.head,
                 job.command,
                 job.asked_by,
@@ -312,16 +307,10 @@ impl Queue {
     /// Cancels the waiting and running jobs of a pull request; with `newer`, only jobs of other commits
     /// ([`QueueChange::Cancel`]). Returns how many there were. The worker of a running job reports the cancellation; for the
     /// other jobs the comment is updated.
-    fn cancel(
-        &self,
-        (repository, number): (&str, u64),
-        newer: Option<&Push>,
-        why: &str,
-        now: i64,
-    ) -> Result<usize> {
-        let head = newer.map(|push| push.head.as_str());
+    fn cancel(&self, number: u64, newer: Option<&Push>, why: &str, now: i64) -> Result<usize> {
+        let (head, before) = Push::commits(newer);
         let by_trusted = newer.map(|push| push.trusted);
-        let before = newer.and_then(|push| push.before.as_deref());
+        let repository = &self.repository;
         // A trusted author's job that does not know its commit yet will find the latest one. A late delivery names neither the
         // commit of a job that somebody requested after a later push, nor that of an approval.
         let meant = "repository = ?1 AND number = ?2 AND (?3 IS NULL OR CASE
@@ -340,28 +329,18 @@ impl Queue {
             params![repository, number, head, by_trusted, before, now, why],
         )?;
         if waited > 0 {
-            self.queue_comment_update(repository, number)?;
+            self.queue_comment_update(number)?;
         }
         Ok(cancelled)
     }
 
     /// Makes the changes of [`QueueChange::Cancel`].
-    fn follow(&self, about: (&str, u64), newer: Option<&Push>, why: &str, now: i64) -> Result<()> {
-        self.cancel(about, newer, why, now)?;
-        self.end_approvals(about, newer)?;
-        let push = newer.and_then(|push| Some((push.before.as_deref()?, push.head.as_str())));
-        push.map_or(Ok(()), |push| self.raise_doubt(about, Some(push)))
-    }
-
-    /// Cancels all jobs of a pull request on the command of `comment`, and queues a reply to it.
-    fn cancel_all(&self, about: (&str, u64), (why, comment): (&str, u64), now: i64) -> Result<()> {
-        let (reaction, answer) = match self.cancel(about, None, why, now)? {
-            0 => (
-                "confused",
-                "Nothing done: no job of this pull request is running or waiting.",
-            ),
-            _ => ("+1", ""),
-        };
-        self.reply(about, comment, reaction, answer)
+    fn follow(&self, number: u64, newer: Option<&Push>, why: &str, now: i64) -> Result<()> {
+        self.cancel(number, newer, why, now)?;
+        self.end_approvals(number, newer)?;
+        match newer.filter(|push| push.before.is_some()) {
+            Some(push) => self.raise_doubt(number, Some(push)),
+            None => Ok(()),
+        }
     }
 }

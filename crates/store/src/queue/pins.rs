@@ -17,7 +17,6 @@ impl Queue {
 
     /// Pins a waiting job to the commit `head`, or removes it if another job does the same.
     pub fn pin(&self, job: &Job, head: &str) -> Result<()> {
-        let about = &job.job;
         self.database.transaction(|| {
             let removed = self.database.execute(
                 "DELETE FROM jobs WHERE id = ?1 AND state = 'waiting' AND EXISTS (SELECT 1 FROM jobs
@@ -25,10 +24,10 @@ impl Queue {
                      AND head = ?4 AND command = ?5)",
                 params![
                     job.id,
-                    about.repository,
-                    about.number,
+                    self.repository,
+                    job.number,
                     head,
-                    about.command
+                    job.job.command
                 ],
             )?;
             if removed > 0 {
@@ -58,7 +57,7 @@ impl Queue {
                 params![job.id, now, why],
             )?;
             if cancelled > 0 {
-                self.queue_comment_update(&job.job.repository, job.job.number)?;
+                self.queue_comment_update(job.number)?;
             }
             Ok(())
         })

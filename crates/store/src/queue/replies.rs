@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use rusqlite::params;
 
-use super::{NewReply, Queue, Reply};
+use super::{Queue, Reply};
 use perfquilt_model::error::Result;
 
 impl Queue {
@@ -36,30 +36,38 @@ impl Queue {
         )
     }
 
-    /// Queues `reply`.
-    pub(super) fn add_reply(&self, reply: &NewReply) -> Result<()> {
-        self.database.write("INSERT INTO replies", &[], reply)
-    }
-
     /// Queues a reply to a comment on a pull request.
     pub(super) fn reply(
         &self,
-        (repository, number): (&str, u64),
+        number: u64,
         comment: u64,
         reaction: &str,
         answer: &str,
     ) -> Result<()> {
-        self.add_reply(&NewReply {
-            repository: repository.to_owned(),
-            number,
-            comment,
-            reaction: reaction.to_owned(),
-            answer: answer.to_owned(),
-        })
+        self.update(
+            "INSERT INTO replies (repository, number, comment, reaction, answer) VALUES (?1, ?2, ?3, ?4, ?5)",
+            params![self.repository, number, comment, reaction, answer],
+        )
+    }
+
+    /// Queues a reply to a command: `reaction` if it was carried out, else the reason `why_not`.
+    pub(super) fn confirm(
+        &self,
+        number: u64,
+        comment: u64,
+        done: bool,
+        reaction: &str,
+        why_not: &str,
+    ) -> Result<()> {
+        if done {
+            return self.reply(number, comment, reaction, "");
+        }
+        let answer = format!("Nothing done: {why_not}.");
+        self.reply(number, comment, "confused", &answer)
     }
 
     /// Queues an update of the bot's comment on a pull request, without a reply to a comment.
-    pub(super) fn queue_comment_update(&self, repository: &str, number: u64) -> Result<()> {
-        self.reply((repository, number), 0, "", "")
+    pub(super) fn queue_comment_update(&self, number: u64) -> Result<()> {
+        self.reply(number, 0, "", "")
     }
 }

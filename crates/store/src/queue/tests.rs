@@ -6,14 +6,16 @@ use super::*;
 
 fn queue() -> (tempfile::TempDir, Queue) {
     let folder = tempfile::tempdir().unwrap();
-    let queue = Queue::open(&folder.path().join("bot.db")).unwrap();
+    let queue = open(&folder.path().join("bot.db")).unwrap();
     (folder, queue)
 }
 
-fn job(number: u64, head: &str) -> NewJob {
+fn open(path: &Path) -> Result<Queue> {
+    Queue::open(path, "acme/series".into())
+}
+
+fn job(head: &str) -> NewJob {
     NewJob {
-        repository: "acme/series".into(),
-        number,
         head: head.into(),
         command: "run".into(),
         asked_by: "alice".into(),
@@ -25,19 +27,33 @@ fn received(id: &str, body_digest: &str, changes: &[QueueChange]) -> ReceivedDel
     ReceivedDelivery {
         id: id.into(),
         body_digest: body_digest.into(),
+        number: 1,
         changes: changes.to_vec(),
     }
 }
 
 impl Queue {
     fn take(&self, delivery: &str, changes: &[QueueChange], now: i64) -> Result<bool> {
-        let all = self.apply_deliveries(&[received(delivery, delivery, changes)], now)?;
-        Ok(all[0])
+        self.take_of(1, delivery, changes, now)
+    }
+
+    fn take_of(
+        &self,
+        number: u64,
+        delivery: &str,
+        changes: &[QueueChange],
+        now: i64,
+    ) -> Result<bool> {
+        let delivery = ReceivedDelivery {
+            number,
+            ..received(delivery, delivery, changes)
+        };
+        Ok(self.apply_deliveries(&[delivery], now)?[0])
     }
 }
 
-fn add(number: u64, head: &str) -> Vec<QueueChange> {
-    vec![QueueChange::Add(job(number, head))]
+fn add(head: &str) -> Vec<QueueChange> {
+    vec![QueueChange::Add(job(head))]
 }
 
 /// Pins the job whose commit is not known to `head`, and starts it.
@@ -62,21 +78,28 @@ fn delivered(before: &str, head: &str) -> Vec<QueueChange> {
         ..pushed(head, true)
     };
     vec![QueueChange::Cancel {
-        repository: "acme/series".into(),
-        number: 1,
         newer: Some(push),
         why: "a newer commit".into(),
     }]
 }
 
+/// A reply to comment 5.
+fn rocket() -> QueueChange {
+    QueueChange::Reply {
+        comment: 5,
+        reaction: "rocket",
+        answer: String::new(),
+    }
+}
+
 fn doubtful(queue: &Queue) -> Vec<u64> {
-    queue.doubts("acme/series").unwrap().into_keys().collect()
+    queue.doubts().unwrap().into_keys().collect()
 }
 
 /// Settles all doubts.
 fn settle(queue: &Queue) {
-    for (number, last) in queue.doubts("acme/series").unwrap() {
-        queue.settle("acme/series", number, last).unwrap();
+    for (number, last) in queue.doubts().unwrap() {
+        queue.settle(number, last).unwrap();
     }
 }
 
@@ -84,19 +107,17 @@ fn settle(queue: &Queue) {
 fn a_late_delivery_of_an_older_push_decides_nothing_about_a_newer_commit() {
     let (_folder, queue) = queue();
     // The pushes of h1 and h2; the job was asked for after both, and approved.
-    queue.take("a", &add(1, "h2"), 10).unwrap();
+    queue.take("a", &add("h2"), 10).unwrap();
     let job = queue.next(11).unwrap().unwrap();
     queue.hold(job.id, "CMakeLists.txt").unwrap();
     let approve = QueueChange::Approve {
-        repository: "acme/series".into(),
-        number: 1,
         commit: "h2".into(),
         by: "alice".into(),
         comment: 5,
     };
     queue.take("b", &[approve], 12).unwrap();
     let state = || queue.state(job.id).unwrap().unwrap();
-    let approved = || queue.is_approved("acme/series", 1, "h2").unwrap();
+    let approved = || queue.is_approved(1, "h2").unwrap();
     let doubts = || doubtful(&queue);
     queue.take("c", &delivered("h1", "h2"), 13).unwrap();
     assert_eq!(
@@ -110,12 +131,10 @@ fn a_late_delivery_of_an_older_push_decides_nothing_about_a_newer_commit() {
     );
     // GitHub says that h2 is the latest.
     let known = |head: &str| QueueChange::Cancel {
-        repository: "acme/series".into(),
-        number: 1,
         newer: Some(pushed(head, true)),
         why: "a newer commit".into(),
     };
-    queue.change(&known("h2"), 15).unwrap();
+    queue.change(1, &known("h2"), 15).unwrap();
     settle(&queue);
     assert_eq!(
         (state(), approved(), doubts()),
@@ -127,14 +146,14 @@ fn a_late_delivery_of_an_older_push_decides_nothing_about_a_newer_commit() {
         (state(), approved(), doubts()),
         (JobState::Waiting, true, vec![1])
     );
-    queue.change(&known("h4"), 17).unwrap();
+    queue.change(1, &known("h4"), 17).unwrap();
     settle(&queue);
     assert_eq!(
         (state(), approved(), doubts()),
         (JobState::Cancelled, false, vec![])
     );
     // The next push in order cancels at once.
-    queue.take("f", &add(1, "h4"), 18).unwrap();
+    queue.take("f", &add("h4"), 18).unwrap();
     let next = queue.next(19).unwrap().unwrap();
     queue.take("g", &delivered("h4", "h5"), 20).unwrap();
     assert_eq!(queue.state(next.id).unwrap(), Some(JobState::Cancelled));
@@ -144,11 +163,11 @@ fn a_late_delivery_of_an_older_push_decides_nothing_about_a_newer_commit() {
 #[test]
 fn a_delivery_counts_once() {
     let (_folder, queue) = queue();
-    assert!(queue.take("a", &add(1, "h1"), 10).unwrap());
-    assert!(!queue.take("a", &add(2, "h2"), 11).unwrap());
+    assert!(queue.take("a", &add("h1"), 10).unwrap());
+    assert!(!queue.take_of(2, "a", &add("h2"), 11).unwrap());
     assert_eq!(queue.list(9, 0).unwrap().0.len(), 1);
     // The same request in another delivery is the same job.
-    assert!(queue.take("b", &add(1, "h1"), 12).unwrap());
+    assert!(queue.take("b", &add("h1"), 12).unwrap());
     assert_eq!(queue.list(9, 0).unwrap().0.len(), 1);
 }
 
@@ -156,7 +175,7 @@ fn a_delivery_counts_once() {
 fn the_same_body_under_another_id_counts_once() {
     let (_folder, queue) = queue();
     let take = |id: &str, body: &str, now: i64| {
-        let delivery = received(id, body, &add(1, "h1"));
+        let delivery = received(id, body, &add("h1"));
         queue.apply_deliveries(&[delivery], now).unwrap()[0]
     };
     assert!(take("a", "b1", 10));
@@ -182,7 +201,7 @@ fn reserved_room_is_part_of_the_file_and_of_its_log() {
     assert!(reserved.iter().all(|size| *size > RESERVE), "{reserved:?}");
     for number in 0..3000 {
         queue
-            .take(&number.to_string(), &add(number, "h1"), 10)
+            .take_of(number, &number.to_string(), &add("h1"), 10)
             .unwrap();
     }
     // Neither needed more.
@@ -201,7 +220,7 @@ fn a_queue_of_an_earlier_version_is_refused_with_what_to_do() {
         .pragma_update(None, "user_version", version)
         .unwrap();
     drop(connection);
-    let error = Queue::open(&path).unwrap_err();
+    let error = open(&path).unwrap_err();
     assert!(error.message().contains("an older perfquilt"), "{error}");
     let hint = error.hint_text().unwrap();
     assert!(hint.contains("finish its jobs"), "{hint}");
@@ -218,7 +237,7 @@ fn threads_that_open_a_new_queue_at_once_find_it_whole() {
                 let (path, together) = (&path, &together);
                 scope.spawn(move || {
                     together.wait();
-                    let queue = Queue::open(path).unwrap();
+                    let queue = open(path).unwrap();
                     assert!(queue.take(name, &[], 10).unwrap());
                 });
             }
@@ -229,12 +248,12 @@ fn threads_that_open_a_new_queue_at_once_find_it_whole() {
 #[test]
 fn jobs_are_done_one_after_the_other() {
     let (_folder, queue) = queue();
-    queue.take("a", &add(1, "h1"), 10).unwrap();
-    queue.take("b", &add(2, "h2"), 11).unwrap();
+    queue.take("a", &add("h1"), 10).unwrap();
+    queue.take_of(2, "b", &add("h2"), 11).unwrap();
     let first = queue.next(20).unwrap().unwrap();
-    assert_eq!((first.job.number, first.attempts), (1, 1));
+    assert_eq!((first.number, first.attempts), (1, 1));
     queue.end(first.id, JobState::Done, "faster", 30).unwrap();
-    assert_eq!(queue.next(31).unwrap().unwrap().job.number, 2);
+    assert_eq!(queue.next(31).unwrap().unwrap().number, 2);
     assert_eq!(queue.next(32).unwrap(), None);
     let (open, past) = queue.list(9, 0).unwrap();
     assert_eq!((open.len(), past[0].result.as_str()), (1, "faster"));
@@ -243,9 +262,9 @@ fn jobs_are_done_one_after_the_other() {
 #[test]
 fn a_newer_commit_cancels_the_older() {
     let (_folder, queue) = queue();
-    queue.take("a", &add(1, "h1"), 10).unwrap();
+    queue.take("a", &add("h1"), 10).unwrap();
     let running = queue.next(11).unwrap().unwrap();
-    let second = [delivered("h1", "h2"), add(1, "h2")].concat();
+    let second = [delivered("h1", "h2"), add("h2")].concat();
     queue.take("b", &second, 12).unwrap();
     assert_eq!(queue.state(running.id).unwrap(), Some(JobState::Cancelled));
     // A later end does not undo the cancellation.
@@ -253,8 +272,6 @@ fn a_newer_commit_cancels_the_older() {
     assert_eq!(queue.state(running.id).unwrap(), Some(JobState::Cancelled));
     assert_eq!(queue.next(14).unwrap().unwrap().job.head, "h2");
     let cancel = QueueChange::Cancel {
-        repository: "acme/series".into(),
-        number: 1,
         newer: None,
         why: "closed".into(),
     };
@@ -266,13 +283,11 @@ fn a_newer_commit_cancels_the_older() {
 fn a_push_leaves_what_is_about_the_same_commit() {
     let (_folder, queue) = queue();
     let push = |head: &str| QueueChange::Cancel {
-        repository: "acme/series".into(),
-        number: 1,
         newer: Some(pushed(head, true)),
         why: "a newer commit".into(),
     };
     let state = |id| queue.state(id).unwrap().unwrap();
-    queue.take("a", &add(1, ""), 10).unwrap();
+    queue.take("a", &add(""), 10).unwrap();
     // Nobody knows yet which commit it is about.
     assert_eq!(queue.next(10).unwrap(), None);
     queue.take("b", &[push("h1")], 11).unwrap();
@@ -281,7 +296,7 @@ fn a_push_leaves_what_is_about_the_same_commit() {
     queue.take("d", &[push("h2")], 14).unwrap();
     assert_eq!(state(running.id), JobState::Running);
     // If two pushes are delivered in the wrong order, each job is about its own commit, and GitHub tells the latest.
-    let on_push = |before, head| [delivered(before, head), add(1, head)].concat();
+    let on_push = |before, head| [delivered(before, head), add(head)].concat();
     queue.take("e", &on_push("h3", "h4"), 15).unwrap();
     settle(&queue);
     queue.take("f", &on_push("h2", "h3"), 16).unwrap();
@@ -290,7 +305,7 @@ fn a_push_leaves_what_is_about_the_same_commit() {
     let (open, _) = queue.list(9, 17).unwrap();
     let heads: Vec<&str> = open.iter().map(|job| job.job.head.as_str()).collect();
     assert_eq!(heads, ["h4", "h3"]);
-    queue.change(&push("h4"), 18).unwrap();
+    queue.change(1, &push("h4"), 18).unwrap();
     assert_eq!(queue.next(19).unwrap().unwrap().job.head, "h4");
     assert_eq!(state(open[1].id), JobState::Cancelled);
 }
@@ -298,12 +313,10 @@ fn a_push_leaves_what_is_about_the_same_commit() {
 #[test]
 fn a_push_cancels_what_waits_for_an_untrusted_author() {
     let (_folder, queue) = queue();
-    let mut asked = job(1, "");
+    let mut asked = job("");
     asked.trusted = false;
     queue.take("a", &[QueueChange::Add(asked)], 10).unwrap();
     let push = QueueChange::Cancel {
-        repository: "acme/series".into(),
-        number: 1,
         newer: Some(pushed("h1", true)),
         why: "a newer commit".into(),
     };
@@ -315,18 +328,16 @@ fn a_push_cancels_what_waits_for_an_untrusted_author() {
 fn a_push_by_an_untrusted_author_cancels_what_would_take_it() {
     let (_folder, queue) = queue();
     let push = |head: &str, trusted: bool| QueueChange::Cancel {
-        repository: "acme/series".into(),
-        number: 1,
         newer: Some(pushed(head, trusted)),
         why: "a newer commit".into(),
     };
-    queue.take("a", &add(1, ""), 10).unwrap();
+    queue.take("a", &add(""), 10).unwrap();
     queue.take("b", &[push("h1", true)], 11).unwrap();
     assert_eq!(queue.list(9, 0).unwrap().0.len(), 1);
     queue.take("c", &[push("h2", false)], 12).unwrap();
     assert_eq!(queue.next(13).unwrap(), None);
     // The job starts before the notification of the push arrives.
-    queue.take("d", &add(1, ""), 14).unwrap();
+    queue.take("d", &add(""), 14).unwrap();
     let running = started(&queue, "h3", 15);
     queue.take("e", &[push("h3", false)], 16).unwrap();
     assert_eq!(queue.state(running.id).unwrap(), Some(JobState::Cancelled));
@@ -335,18 +346,16 @@ fn a_push_by_an_untrusted_author_cancels_what_would_take_it() {
 #[test]
 fn a_trusted_authors_job_is_about_the_commit_of_the_request_or_ends() {
     let (_folder, queue) = queue();
-    queue.take("a", &add(1, ""), 10).unwrap();
+    queue.take("a", &add(""), 10).unwrap();
     let waiting = queue.next_without_commit(11).unwrap().unwrap();
     assert!(waiting.job.trusted && waiting.job.head.is_empty());
     queue.pin(&waiting, "h1").unwrap();
     let push = QueueChange::Cancel {
-        repository: "acme/series".into(),
-        number: 1,
         newer: Some(pushed("h2", true)),
         why: "a newer commit".into(),
     };
     // As a poll does that finds a push whose delivery was lost.
-    queue.change(&push, 12).unwrap();
+    queue.change(1, &push, 12).unwrap();
     assert_eq!(queue.state(waiting.id).unwrap(), Some(JobState::Cancelled));
     assert_eq!(queue.next(13).unwrap(), None);
 }
@@ -355,20 +364,16 @@ fn a_trusted_authors_job_is_about_the_commit_of_the_request_or_ends() {
 fn an_approval_ends_with_any_push() {
     let (_folder, queue) = queue();
     let approve = |commit: &str| QueueChange::Approve {
-        repository: "acme/series".into(),
-        number: 1,
         commit: commit.into(),
         by: "alice".into(),
         comment: 3,
     };
     let push = |head: &str| QueueChange::Cancel {
-        repository: "acme/series".into(),
-        number: 1,
         newer: Some(pushed(head, true)),
         why: "a newer commit".into(),
     };
-    let approved = |head: &str| queue.is_approved("acme/series", 1, head).unwrap();
-    queue.take("a", &add(1, "h1"), 10).unwrap();
+    let approved = |head: &str| queue.is_approved(1, head).unwrap();
+    queue.take("a", &add("h1"), 10).unwrap();
     let running = queue.next(11).unwrap().unwrap();
     queue.hold(running.id, "Makefile").unwrap();
     queue.take("b", &[approve("h1")], 12).unwrap();
@@ -385,12 +390,10 @@ fn an_approval_ends_with_any_push() {
 #[test]
 fn an_untrusted_authors_job_starts_with_the_commit_that_its_requester_saw() {
     let (_folder, queue) = queue();
-    let mut asked = job(1, "");
+    let mut asked = job("");
     asked.trusted = false;
     let asked = vec![QueueChange::Add(asked)];
     let push = |head: &str| QueueChange::Cancel {
-        repository: "acme/series".into(),
-        number: 1,
         newer: Some(pushed(head, true)),
         why: "a newer commit".into(),
     };
@@ -429,48 +432,38 @@ fn an_untrusted_authors_job_starts_with_the_commit_that_its_requester_saw() {
 
 #[test]
 fn nothing_is_done_for_a_repository_that_is_not_served_any_more() {
-    let (_folder, queue) = queue();
-    let mut other = job(1, "h1");
-    other.repository = "acme/other".into();
-    let reply = QueueChange::Reply(NewReply {
-        repository: "acme/other".into(),
-        number: 1,
-        comment: 5,
-        reaction: "rocket".into(),
-        answer: String::new(),
-    });
-    let ended = QueueChange::Add(other.clone());
-    queue.take("a", &[ended], 10).unwrap();
+    let (folder, queue) = queue();
+    let other = Queue::open(&folder.path().join("bot.db"), "acme/other".into()).unwrap();
+    other.take("a", &add("h1"), 10).unwrap();
     let begun = queue.next(11).unwrap().unwrap();
     queue.end(begun.id, JobState::Done, "faster", 12).unwrap();
-    queue
-        .take("b", &[QueueChange::Add(other), reply], 13)
-        .unwrap();
-    queue.take("c", &add(1, "h1"), 14).unwrap();
-    let dropped = queue.remove_other_repositories("acme/series").unwrap();
+    let asked = [QueueChange::Add(job("h1")), rocket()];
+    other.take("b", &asked, 13).unwrap();
+    queue.take("c", &add("h1"), 14).unwrap();
+    let dropped = queue.remove_other_repositories().unwrap();
     assert_eq!(dropped.len(), 1);
-    assert_eq!(dropped[0].job.repository, "acme/other");
+    assert_eq!(dropped[0].repository, "acme/other");
     let (open, past) = queue.list(9, 0).unwrap();
     assert_eq!((open.len(), past.len()), (1, 0));
-    assert_eq!(open[0].job.repository, "acme/series");
+    assert_eq!(open[0].repository, "acme/series");
     assert_eq!(queue.next_reply(99, &BTreeSet::new(), false).unwrap(), None);
 }
 
 #[test]
 fn what_ran_when_the_program_was_killed_runs_again() {
     let (folder, queue) = queue();
-    queue.take("a", &add(1, "h1"), 10).unwrap();
-    queue.take("b", &add(2, "h2"), 10).unwrap();
+    queue.take("a", &add("h1"), 10).unwrap();
+    queue.take_of(2, "b", &add("h2"), 10).unwrap();
     for attempt in 1..=MOST_ATTEMPTS {
         assert_eq!(queue.next(11).unwrap().unwrap().attempts, attempt);
         // Another process after an unexpected end of the first.
-        let other = Queue::open(&folder.path().join("bot.db")).unwrap();
+        let other = open(&folder.path().join("bot.db")).unwrap();
         let (back, given_up) = other.recover(12).unwrap();
         let last = usize::from(attempt == MOST_ATTEMPTS);
         assert_eq!((back, given_up.len()), (1 - last, last));
     }
     let next = queue.next(13).unwrap().unwrap();
-    assert_eq!(next.job.number, 2);
+    assert_eq!(next.number, 2);
     assert!(
         queue.list(9, 0).unwrap().1[0]
             .result
@@ -481,12 +474,12 @@ fn what_ran_when_the_program_was_killed_runs_again() {
 #[test]
 fn what_is_stopped_in_order_is_not_given_up() {
     let (_folder, queue) = queue();
-    queue.take("a", &add(1, "h1"), 10).unwrap();
-    queue.take("b", &add(2, "h2"), 10).unwrap();
+    queue.take("a", &add("h1"), 10).unwrap();
+    queue.take_of(2, "b", &add("h2"), 10).unwrap();
     for _ in 0..=2 * MOST_ATTEMPTS {
         let job = queue.next(11).unwrap().unwrap();
         // A job that was started before comes first.
-        assert_eq!((job.job.number, job.attempts), (1, 1));
+        assert_eq!((job.number, job.attempts), (1, 1));
         queue.requeue(job.id).unwrap();
         assert_eq!(queue.recover(12).unwrap(), (0, vec![]));
     }
@@ -495,8 +488,8 @@ fn what_is_stopped_in_order_is_not_given_up() {
 #[test]
 fn what_is_put_off_comes_again_later_and_not_for_ever() {
     let (_folder, queue) = queue();
-    queue.take("a", &add(1, "h1"), 10).unwrap();
-    queue.take("b", &add(2, "h2"), 10).unwrap();
+    queue.take("a", &add("h1"), 10).unwrap();
+    queue.take_of(2, "b", &add("h2"), 10).unwrap();
     let mut now = 10;
     let mut job = queue.next(now).unwrap().unwrap();
     for pause in (0..MOST_OUTAGES).map(|times| FIRST_PAUSE << times) {
@@ -507,14 +500,14 @@ fn what_is_put_off_comes_again_later_and_not_for_ever() {
             .next_reply(now, &BTreeSet::new(), false)
             .unwrap()
             .unwrap();
-        assert_eq!((told.reply.number, told.reply.reaction.as_str()), (1, ""));
+        assert_eq!((told.number, told.reaction.as_str()), (1, ""));
         queue.remove_reply(told.id).unwrap();
         // In the meantime other jobs run.
         let other = queue.next(now + pause - 1).unwrap();
-        assert!(other.is_none_or(|other| other.job.number == 2));
+        assert!(other.is_none_or(|other| other.number == 2));
         now += pause;
         job = queue.next(now).unwrap().unwrap();
-        assert_eq!((job.job.number, job.attempts), (1, 1));
+        assert_eq!((job.number, job.attempts), (1, 1));
         assert_eq!(job.result, "");
     }
     assert!(!queue.postpone(&job, "no answer", now).unwrap());
@@ -524,27 +517,27 @@ fn what_is_put_off_comes_again_later_and_not_for_ever() {
 #[test]
 fn the_list_has_jobs_in_the_order_they_are_taken() {
     let (_folder, queue) = queue();
-    queue.take("a", &add(1, "h1"), 10).unwrap();
-    queue.take("b", &add(2, "h2"), 10).unwrap();
+    queue.take("a", &add("h1"), 10).unwrap();
+    queue.take_of(2, "b", &add("h2"), 10).unwrap();
     let first = queue.next(10).unwrap().unwrap();
     assert!(queue.postpone(&first, "no answer", 10).unwrap());
     let order = |now: i64| {
         let (open, _) = queue.list(0, now).unwrap();
-        open.iter().map(|job| job.job.number).collect::<Vec<_>>()
+        open.iter().map(|job| job.number).collect::<Vec<_>>()
     };
     assert_eq!(order(10), [2, 1]);
     let later = 10 + FIRST_PAUSE;
     assert_eq!(order(later), [1, 2]);
-    assert_eq!(queue.next(later).unwrap().unwrap().job.number, 1);
+    assert_eq!(queue.next(later).unwrap().unwrap().number, 1);
 }
 
 #[test]
 fn a_job_without_a_commit_survives_one_that_names_its() {
     let (_folder, queue) = queue();
-    let mut asked = job(1, "");
+    let mut asked = job("");
     asked.command = "bisect a".into();
     queue.take("a", &[QueueChange::Add(asked)], 10).unwrap();
-    queue.take("b", &add(1, "h1"), 11).unwrap();
+    queue.take("b", &add("h1"), 11).unwrap();
     assert_eq!(queue.list(9, 0).unwrap().0.len(), 2);
     assert_eq!(queue.next_reply(12, &BTreeSet::new(), false).unwrap(), None);
 }
@@ -553,21 +546,19 @@ fn a_job_without_a_commit_survives_one_that_names_its() {
 fn that_something_waits_no_more_is_told() {
     let (_folder, queue) = queue();
     let cancel = || QueueChange::Cancel {
-        repository: "acme/series".into(),
-        number: 1,
         newer: None,
         why: "closed".into(),
     };
     let told = || {
         let reply = queue.next_reply(99, &BTreeSet::new(), false).unwrap()?;
         queue.remove_reply(reply.id).unwrap();
-        Some((reply.reply.number, reply.reply.reaction))
+        Some((reply.number, reply.reaction))
     };
-    queue.take("a", &add(1, "h1"), 10).unwrap();
+    queue.take("a", &add("h1"), 10).unwrap();
     queue.take("b", &[cancel()], 11).unwrap();
     assert_eq!((told(), told()), (Some((1, String::new())), None));
-    queue.take("c", &add(1, "h1"), 12).unwrap();
-    let push = [delivered("h1", "h2"), add(1, "h2")].concat();
+    queue.take("c", &add("h1"), 12).unwrap();
+    let push = [delivered("h1", "h2"), add("h2")].concat();
     queue.take("d", &push, 13).unwrap();
     assert_eq!((told(), told()), (Some((1, String::new())), None));
     // The worker of a running job reports its cancellation.
@@ -579,17 +570,7 @@ fn that_something_waits_no_more_is_told() {
 #[test]
 fn answers_wait_until_they_are_given() {
     let (_folder, queue) = queue();
-    let reply = NewReply {
-        repository: "acme/series".into(),
-        number: 1,
-        comment: 5,
-        reaction: "rocket".into(),
-        answer: String::new(),
-    };
-    let deliveries = [
-        received("a", "a", &[QueueChange::Reply(reply.clone())]),
-        received("a", "a", &[]),
-    ];
+    let deliveries = [received("a", "a", &[rocket()]), received("a", "a", &[])];
     assert_eq!(
         queue.apply_deliveries(&deliveries, 10).unwrap(),
         [true, false]
@@ -598,7 +579,9 @@ fn answers_wait_until_they_are_given() {
         .next_reply(10, &BTreeSet::new(), false)
         .unwrap()
         .unwrap();
-    assert_eq!(waiting.reply, reply);
+    let told = (waiting.number, waiting.comment, waiting.reaction.as_str());
+    assert_eq!(told, (1, 5, "rocket"));
+    assert_eq!(waiting.answer, "");
     queue.postpone_reply(waiting.id, 20).unwrap();
     assert_eq!(queue.next_reply(19, &BTreeSet::new(), false).unwrap(), None);
     assert_eq!(
@@ -616,7 +599,7 @@ fn answers_wait_until_they_are_given() {
 #[test]
 fn counts() {
     let (_folder, queue) = queue();
-    queue.take("a", &add(1, "h1"), 10).unwrap();
+    queue.take("a", &add("h1"), 10).unwrap();
     assert_eq!(queue.counts().unwrap()[0], (JobState::Waiting, 1));
     assert_eq!(queue.counts().unwrap()[1], (JobState::Held, 0));
 }
@@ -625,8 +608,6 @@ fn counts() {
 fn a_command_to_cancel_tells_whether_there_was_a_job() {
     let (_folder, queue) = queue();
     let cancel = |comment: u64| QueueChange::CancelAll {
-        repository: "acme/series".into(),
-        number: 1,
         why: "cancelled by alice".into(),
         comment,
     };
@@ -638,8 +619,8 @@ fn a_command_to_cancel_tells_whether_there_was_a_job() {
                 .unwrap()
                 .unwrap();
             queue.remove_reply(reply.id).unwrap();
-            if reply.reply.comment == comment {
-                return (reply.reply.reaction, reply.reply.answer);
+            if reply.comment == comment {
+                return (reply.reaction, reply.answer);
             }
         }
     };
@@ -647,10 +628,10 @@ fn a_command_to_cancel_tells_whether_there_was_a_job() {
     let (reaction, words) = answer(1);
     assert_eq!(reaction, "confused");
     assert!(words.starts_with("Nothing done"), "{words}");
-    queue.take("b", &add(2, ""), 11).unwrap();
+    queue.take_of(2, "b", &add(""), 11).unwrap();
     queue.take("c", &[cancel(2)], 12).unwrap();
     assert_eq!(answer(2).0, "confused", "another pull request's job");
-    queue.take("d", &add(1, ""), 13).unwrap();
+    queue.take("d", &add(""), 13).unwrap();
     queue.take("e", &[cancel(3)], 14).unwrap();
     assert_eq!(answer(3), ("+1".into(), String::new()));
     queue.take("f", &[cancel(4)], 15).unwrap();
@@ -661,13 +642,11 @@ fn a_command_to_cancel_tells_whether_there_was_a_job() {
 fn a_held_job_waits_for_its_approval() {
     let (_folder, queue) = queue();
     let approve = |commit: &str, comment: u64| QueueChange::Approve {
-        repository: "acme/series".into(),
-        number: 1,
         commit: commit.into(),
         by: "alice".into(),
         comment,
     };
-    queue.take("a", &add(1, ""), 10).unwrap();
+    queue.take("a", &add(""), 10).unwrap();
     let begun = started(&queue, "c1", 11);
     queue.hold(begun.id, "Makefile").unwrap();
     assert_eq!(queue.next(12).unwrap(), None);
@@ -675,15 +654,15 @@ fn a_held_job_waits_for_its_approval() {
     assert_eq!(queue.list(9, 0).unwrap().0[0].result, "Makefile");
     queue.take("b", &[approve("c2", 1)], 13).unwrap();
     assert_eq!(queue.next(14).unwrap(), None);
-    assert!(!queue.is_approved("acme/series", 1, "c2").unwrap());
+    assert!(!queue.is_approved(1, "c2").unwrap());
     queue.take("c", &[approve("c1", 2)], 15).unwrap();
-    assert!(queue.is_approved("acme/series", 1, "c1").unwrap());
-    assert!(!queue.is_approved("acme/series", 2, "c1").unwrap());
+    assert!(queue.is_approved(1, "c1").unwrap());
+    assert!(!queue.is_approved(2, "c1").unwrap());
     let again = queue.next(16).unwrap().unwrap();
     assert_eq!((again.id, again.job.head.as_str()), (begun.id, "c1"));
     let reactions = |reply: Reply| {
         queue.remove_reply(reply.id).unwrap();
-        (reply.reply.comment, reply.reply.reaction)
+        (reply.comment, reply.reaction)
     };
     assert_eq!(
         reactions(
@@ -706,8 +685,6 @@ fn a_held_job_waits_for_its_approval() {
     // A newer commit invalidates the approval.
     queue.hold(again.id, "Makefile").unwrap();
     let cancel = QueueChange::Cancel {
-        repository: "acme/series".into(),
-        number: 1,
         newer: None,
         why: "a newer commit".into(),
     };
@@ -718,30 +695,19 @@ fn a_held_job_waits_for_its_approval() {
 #[test]
 fn a_closure_raises_a_doubt_that_only_an_answer_settles() {
     let (_folder, queue) = queue();
-    let about = || ("acme/series".to_owned(), 1);
-    let closed = || {
-        let (repository, number) = about();
-        QueueChange::Doubt { repository, number }
-    };
-    let found = |newer: Option<Push>| {
-        let (repository, number) = about();
-        QueueChange::Cancel {
-            repository,
-            number,
-            newer,
-            why: "closed".into(),
-        }
+    let closed = || QueueChange::Doubt;
+    let found = |newer: Option<Push>| QueueChange::Cancel {
+        newer,
+        why: "closed".into(),
     };
     let doubts = || doubtful(&queue);
     // Without jobs and approvals there is nothing to ask.
     queue.take("a", &[closed()], 10).unwrap();
     assert!(doubts().is_empty());
-    queue.take("b", &add(1, ""), 11).unwrap();
+    queue.take("b", &add(""), 11).unwrap();
     let job = started(&queue, "c1", 12);
     queue.hold(job.id, "Makefile").unwrap();
     let approve = QueueChange::Approve {
-        repository: "acme/series".into(),
-        number: 1,
         commit: "c1".into(),
         by: "alice".into(),
         comment: 1,
@@ -750,43 +716,43 @@ fn a_closure_raises_a_doubt_that_only_an_answer_settles() {
     assert_eq!(doubts(), [1]);
     let waiting = || queue.list(9, 0).unwrap().0.len();
     // The pull request is open: what is about its commit stays.
-    queue.change(&found(Some(pushed("c1", true))), 14).unwrap();
+    queue
+        .change(1, &found(Some(pushed("c1", true))), 14)
+        .unwrap();
     settle(&queue);
     assert_eq!((doubts(), waiting()), (vec![], 1));
-    assert!(queue.is_approved("acme/series", 1, "c1").unwrap());
+    assert!(queue.is_approved(1, "c1").unwrap());
     // A command to cancel knows nothing of commits.
     queue.take("d", &[closed()], 15).unwrap();
     let cancel = QueueChange::CancelAll {
-        repository: "acme/series".into(),
-        number: 1,
         why: "cancelled by alice".into(),
         comment: 2,
     };
     queue.take("e", &[cancel], 16).unwrap();
     assert_eq!((doubts(), waiting()), (vec![1], 0));
     // An answer from before the next closure does not settle it.
-    let asked = queue.doubts("acme/series").unwrap()[&1];
+    let asked = queue.doubts().unwrap()[&1];
     queue.take("f", &[closed()], 17).unwrap();
-    queue.settle("acme/series", 1, asked).unwrap();
+    queue.settle(1, asked).unwrap();
     assert_eq!(doubts(), [1]);
     // It is closed, and nobody tells of pushes to it from now on.
-    queue.change(&found(None), 18).unwrap();
+    queue.change(1, &found(None), 18).unwrap();
     settle(&queue);
     assert!(doubts().is_empty());
-    assert!(!queue.is_approved("acme/series", 1, "c1").unwrap());
+    assert!(!queue.is_approved(1, "c1").unwrap());
 }
 
 /// 250 of them, wherever the file has something.
 #[test]
 fn a_flipped_bit_trusts_no_author() {
     let (folder, queue) = queue();
-    let untrusted = |number| NewJob {
-        trusted: false,
-        ..job(number, &format!("{number}").repeat(40))
-    };
     for number in 1..5 {
-        let change = QueueChange::Add(untrusted(number));
-        queue.take(&format!("d{number}"), &[change], 1).unwrap();
+        let untrusted = NewJob {
+            trusted: false,
+            ..job(&format!("{number}").repeat(40))
+        };
+        let (delivery, change) = (format!("d{number}"), QueueChange::Add(untrusted));
+        queue.take_of(number, &delivery, &[change], 1).unwrap();
     }
     drop(queue);
     let sound = std::fs::read(folder.path().join("bot.db")).unwrap();
@@ -802,7 +768,7 @@ fn a_flipped_bit_trusts_no_author() {
         let path = folder.path().join(format!("{round}.db"));
         std::fs::write(&path, flipped).unwrap();
         // A damaged file may be refused.
-        if let Ok((open, past)) = Queue::open(&path).and_then(|queue| queue.list(9, 2)) {
+        if let Ok((open, past)) = open(&path).and_then(|queue| queue.list(9, 2)) {
             read += 1;
             for job in open.iter().chain(&past) {
                 assert!(!job.job.trusted, "round {round}: {job:?}");
