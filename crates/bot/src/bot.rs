@@ -201,6 +201,11 @@ impl Bot {
         })
     }
 
+    /// Returns the folder with the last outcome of a pull request.
+    pub(super) fn outcome(&self, number: u64) -> PathBuf {
+        BotPaths::new(&self.workspace).outcome(&self.repository, number)
+    }
+
     /// Opens the queue.
     pub(super) fn open_queue(&self) -> Result<Queue> {
         Queue::open(&self.queue_path(), self.repository.to_string())

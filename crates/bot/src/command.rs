@@ -224,8 +224,6 @@ fn is_digits(text: &str) -> bool {
     text.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// Parses a full commit id. Abbreviated ids are refused: it takes little work to make two commits with the same
-/// prefix.
 /// Parses the name of a preset or workload. It begins with a letter or digit, so that it cannot be an option or
 /// a path.
 fn word(text: &str) -> Option<String> {

@@ -59,16 +59,17 @@ pub(super) struct Commits {
     commits: Vec<Commit>,
 }
 
-/// Writes the commits `fetched` of pull request `number` as patches to the workspace `job`, with a configuration whose current
+/// Writes the commits `fetched` of a pull request as patches to the workspace `job`, with a configuration whose current
 /// release is their base. `git` reads what untrusted authors committed.
 pub(super) fn write_series(
     paths: &BotPaths,
     ws: &Workspace,
     git: &LimitedGit<'_>,
-    (number, fetched): (u64, &PullCommits),
+    fetched: &PullCommits,
     job: &Path,
 ) -> Result<Commits> {
-    let commits = Commits::find(git, &objects(fetched)?, &base_ref(number), &fetched.head)?;
+    let base = base_ref(fetched.number);
+    let commits = Commits::find(git, &objects(fetched)?, &base, &fetched.head)?;
     let files = ws.config.series_of(None)?;
     commits.write(git, &job.join(&files.patches))?;
     let names: Vec<&str> = commits.names().collect();

@@ -67,6 +67,8 @@ pub(super) fn settings_file(ws: &Workspace) -> Option<PathBuf> {
 /// The commits of a pull request, in a repository of its job's own.
 #[derive(Debug)]
 pub(super) struct PullCommits {
+    /// The pull request.
+    pub number: u64,
     /// The head commit.
     pub head: String,
     /// The repository.
@@ -104,6 +106,7 @@ pub(super) fn fetch(
     recreate(&folder)?;
     repository(&folder)?;
     let mut commits = PullCommits {
+        number,
         head: String::new(),
         folder,
         below: None,

@@ -26,11 +26,11 @@ const MAX_LIST_BYTES: usize = 16 << 20;
 /// The maximum size of an archive of these files, in bytes. It has the folders too.
 const MAX_ARCHIVE_BYTES: usize = 128 << 20;
 
-/// Creates the workspace `job` of the pull request `number` with the commits `fetched`, with the state of `ws`.
+/// Creates the workspace `job` of a pull request with the commits `fetched`, with the state of `ws`.
 pub(super) fn create(
     paths: &BotPaths,
     ws: &Workspace,
-    (number, fetched): (u64, &PullCommits),
+    fetched: &PullCommits,
     job: &Path,
     cancelled: &dyn Fn() -> bool,
 ) -> Result<Workspace> {
@@ -70,10 +70,7 @@ pub(super) fn create(
             }
             None
         }
-        RepositoryKind::Fork => {
-            let about = (number, fetched);
-            Some(commits::write_series(paths, ws, &limited, about, job)?)
-        }
+        RepositoryKind::Fork => Some(commits::write_series(paths, ws, &limited, fetched, job)?),
     };
     let made = Workspace::open_with_cache(job, ws.cache().to_owned())?;
     if let Some(commits) = commits {

@@ -76,8 +76,7 @@ impl BotThread<'_> {
             if fetched.head != job.job.head {
                 return Ok(None);
             }
-            let about = (found.number, &fetched);
-            let theirs = job_workspace::create(&paths, ws, about, &folder, &cancelled)?;
+            let theirs = job_workspace::create(&paths, ws, &fetched, &folder, &cancelled)?;
             Ok(Some((Series::load_for_job(&theirs)?, theirs)))
         };
         // A series that the bot cannot read is not run: nobody could say whether it needs an approval.

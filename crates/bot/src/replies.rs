@@ -9,7 +9,6 @@ use super::bot::{
 };
 use super::commits::SHORT_ID;
 use super::judging::{CommentQuestion, HASTE};
-use super::paths::BotPaths;
 use super::serve::{RECENT_JOBS, now};
 use perfquilt_forge::{Draft, PostOptions, PostResult, PullRequest};
 use perfquilt_model::comment::PullRequestRef;
@@ -97,16 +96,18 @@ impl Bot {
     fn activity(&self, queue: &Queue, number: u64) -> Result<String> {
         let (open, past) = queue.list(RECENT_JOBS, now())?;
         let last = queue.last_ended(number)?;
-        let is_cancelled = |job: &&Job| job.state == JobState::Cancelled;
-        let cancelled = last.as_ref().filter(is_cancelled).map(|job| {
-            let about = match at_most(&job.job.head, SHORT_ID) {
-                "" => String::new(),
-                commit => format!(" The job was about {commit}."),
-            };
-            format!("Cancelled: {}.{about}", job.result)
-        });
-        let cancelled = cancelled.unwrap_or_default();
-        let Some(place) = open.iter().position(|job| job.number == number) else {
+        let cancelled = match &last {
+            Some(job) if job.state == JobState::Cancelled => {
+                let about = match at_most(&job.job.head, SHORT_ID) {
+                    "" => String::new(),
+                    commit => format!(" The job was about {commit}."),
+                };
+                format!("Cancelled: {}.{about}", job.result)
+            }
+            _ => String::new(),
+        };
+        let mut places = open.iter().enumerate();
+        let Some((place, job)) = places.find(|(_, job)| job.number == number) else {
             return Ok(match last.map(|job| job.state) {
                 Some(JobState::Cancelled) => cancelled,
                 Some(JobState::Failed) => {
@@ -115,42 +116,21 @@ impl Bot {
                 _ => "No job runs or waits for this pull request.".to_owned(),
             });
         };
-        if open[place].state == JobState::Held {
-            return Ok("Waiting for an approval.".to_owned());
-        }
-        if open[place].state == JobState::Running {
-            return Ok(match current_text(&self.state.progress).as_str() {
+        Ok(match job.state {
+            JobState::Held => "Waiting for an approval.".to_owned(),
+            JobState::Running => match current_text(&self.state.progress).as_str() {
                 "" => "Running.".to_owned(),
                 progress => format!("Running: {progress}"),
-            });
-        }
-        if !open[place].result.is_empty() {
-            return Ok(format!(
+            },
+            _ if !job.result.is_empty() => format!(
                 "Waiting: a request to {} failed; the bot will retry.",
                 self.service
-            ));
-        }
-        let took: Vec<i64> = past
-            .iter()
-            .filter(|job| job.state == JobState::Done)
-            .filter_map(|job| Some(job.ended? - job.started?))
-            .collect();
-        let about = match took.len() {
-            0 => String::new(),
-            count => {
-                let mean = took.iter().sum::<i64>() / i64::try_from(count).unwrap_or(1);
-                let jobs = i64::try_from(place).unwrap_or(0).max(1);
-                format!(", starts in about {} min", (mean * jobs).div_euclid(60) + 1)
-            }
-        };
-        let waiting = match place {
-            0 => "Waiting: next in the queue.".to_owned(),
-            jobs => format!(
-                "Waiting: {} before it{about}.",
-                counted(jobs, "job", "jobs")
             ),
-        };
-        Ok(format!("{cancelled} {waiting}").trim().to_owned())
+            _ => {
+                let waiting = waiting(place, &past);
+                format!("{cancelled} {waiting}").trim().to_owned()
+            }
+        })
     }
 
     /// Returns `answer`, or while it is new the last answer on this pull request.
@@ -165,7 +145,7 @@ impl Bot {
     }
 
     /// Returns the files of a pull request that wait for an approval, if any.
-    fn pending_approval(&self, number: u64) -> Result<Option<PendingApproval>> {
+    pub(super) fn pending_approval(&self, number: u64) -> Result<Option<PendingApproval>> {
         let (open, _) = self.open_queue()?.list(0, now())?;
         let held = |job: &Job| job.number == number && job.state == JobState::Held;
         Ok(open.into_iter().find(held).map(|job| PendingApproval {
@@ -358,7 +338,7 @@ impl BotThread<'_> {
         haste: bool,
     ) -> Result<PostResult> {
         let bot = self.bot;
-        let stored = BotPaths::new(&bot.workspace).outcome(&bot.repository, found.number);
+        let stored = bot.outcome(found.number);
         // The comment reports one that cannot be read.
         let outcome = RunOutcome::read(&stored.join(OUTCOME_FILE));
         let accepted = self.queue.acceptances(found.number)?;
@@ -425,4 +405,24 @@ impl BotThread<'_> {
             progress::warn(error.into());
         }
     }
+}
+
+/// Describes the wait of a job behind `jobs` others, after jobs that took as long as those of `past` that succeeded.
+fn waiting(jobs: usize, past: &[Job]) -> String {
+    if jobs == 0 {
+        return "Waiting: next in the queue.".to_owned();
+    }
+    let done = past.iter().filter(|job| job.state == JobState::Done);
+    let took = done.filter_map(|job| Some(job.ended? - job.started?));
+    let took: Vec<i64> = took.collect();
+    let about = match took.len() {
+        0 => String::new(),
+        count => {
+            let mean = took.iter().sum::<i64>() / count as i64;
+            let minutes = (mean * jobs as i64).div_euclid(60) + 1;
+            format!(", starts in about {minutes} min")
+        }
+    };
+    let jobs = counted(jobs, "job", "jobs");
+    format!("Waiting: {jobs} before it{about}.")
 }

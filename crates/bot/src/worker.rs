@@ -289,7 +289,7 @@ impl BotThread<'_> {
         start: &RunStart,
     ) -> Result<JobResult> {
         let bot = self.bot;
-        let stored = BotPaths::new(&bot.workspace).outcome(&bot.repository, job.number);
+        let stored = bot.outcome(job.number);
         let cancelled = || self.is_cancelled(job);
         let bisected = matches!(command, Command::Bisect { .. });
         let Err(error) = bot.take_outcome(from, &stored, start, bisected, &cancelled) else {
@@ -316,7 +316,7 @@ impl BotThread<'_> {
     /// Posts the error of a job without results.
     fn post_error(&self, job: &Job, error: &Error, made: OutcomePart<'_>) -> Result<JobResult> {
         let bot = self.bot;
-        let stored = BotPaths::new(&bot.workspace).outcome(&bot.repository, job.number);
+        let stored = bot.outcome(job.number);
         let failures = vec![Failure::new(error, None)];
         outcome::update(&stored, &self.start_of(job)?, failures, made)?;
         self.post_stored(job)

@@ -89,7 +89,7 @@ impl Session {
 }
 
 /// Returns a session for credentials.
-type Authenticate = fn(&Transport, &Credentials) -> Result<Session>;
+pub(super) type Authenticate = fn(&Transport, &Credentials) -> Result<Session>;
 
 /// A connection to a forge for one repository.
 pub(super) struct Client {

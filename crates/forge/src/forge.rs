@@ -1,5 +1,7 @@
 //! The interface to a service that hosts pull requests.
 
+use serde::Deserialize;
+
 use super::Repository;
 use super::post_options::{Conclusion, PullRequest};
 use super::target::Target;
@@ -125,9 +127,10 @@ pub enum CreatedComment {
 }
 
 /// A label of a pull request.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Deserialize)]
 pub struct Label {
     /// Its id, for forges that need it.
+    #[serde(default)]
     pub id: u64,
     /// Its name.
     pub name: String,

@@ -1,13 +1,12 @@
 //! The kinds of forges.
 
+use super::client::{Authenticate, Client};
 use super::credentials::{Variable, first_set};
 use super::forge::Forge;
+use super::protocol::Protocol;
 use super::target::Target;
 use super::{Credentials, Repository, RetryPolicy};
 use perfquilt_model::error::{Error, Result};
-
-/// Connects to a repository at an API.
-type Connect = fn(Repository, &str, Credentials, RetryPolicy) -> Result<Box<dyn Forge>>;
 
 /// A forge: how its jobs are recognised, and how one connects to it.
 pub struct ForgeKind {
@@ -25,7 +24,11 @@ pub struct ForgeKind {
     pub(super) token_variable: &'static str,
     pub(super) credentials: fn(Variable<'_>) -> Result<Credentials>,
     pub(super) target: fn(Variable<'_>, bool) -> Result<Target>,
-    pub(super) connect: Connect,
+    pub(super) protocol: &'static Protocol,
+    pub(super) authenticate: Authenticate,
+    /// Whether a repository may be in a group inside another one.
+    pub(super) has_groups: bool,
+    pub(super) connect: fn(Client) -> Box<dyn Forge>,
 }
 
 impl std::fmt::Debug for ForgeKind {
@@ -96,6 +99,12 @@ impl ForgeKind {
         credentials: Credentials,
         policy: RetryPolicy,
     ) -> Result<Box<dyn Forge>> {
-        (self.connect)(repository, api, credentials, policy)
+        if !self.has_groups && repository.owner.contains('/') {
+            let fault = format!("`{repository}` is not a repository");
+            return Err(Error::arguments(fault).hint("a repository is OWNER/NAME"));
+        }
+        let (protocol, authenticate) = (self.protocol, self.authenticate);
+        let client = Client::new(protocol, authenticate, repository, api, credentials, policy)?;
+        Ok((self.connect)(client))
     }
 }

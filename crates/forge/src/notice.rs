@@ -34,7 +34,8 @@ pub(super) fn write(
     forge: &dyn Forge,
     found: &PullRequest,
     mark: &Mark,
-    (shown, url): (&Mark, &str),
+    shown: &Mark,
+    url: &str,
 ) -> Result<()> {
     if mark.head != found.head || !is_worse(mark, shown) {
         return Ok(());
@@ -50,8 +51,7 @@ pub(super) fn write(
     let mark = Mark {
         id: format!("{} worse {}", mark.id, mark.head),
         head: mark.head.clone(),
-        began: None,
-        status: None,
+        ..Mark::default()
     };
     sticky::update(forge, found.number, &mark, &found.head, &text, &|_, _| {
         Ok(())

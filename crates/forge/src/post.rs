@@ -109,9 +109,7 @@ pub fn post(
 pub fn post_once(forge: &dyn Forge, number: u64, what: &str, text: &str) -> Result<CommentUpdate> {
     let mark = Mark {
         id: what.to_owned(),
-        head: String::new(),
-        began: None,
-        status: None,
+        ..Mark::default()
     };
     sticky::update(forge, number, &mark, "", text, &|_, _| Ok(()))
 }
@@ -137,6 +135,6 @@ fn keep_comment(
         &mark,
         &found.head,
         text,
-        &|shown, url| notice::write(forge, found, &mark, (shown, url)),
+        &|shown, url| notice::write(forge, found, &mark, shown, url),
     )
 }

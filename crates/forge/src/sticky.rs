@@ -16,15 +16,17 @@ use perfquilt_model::error::{Error, Result};
 const MAX_ROUNDS: u32 = 6;
 
 /// The hidden mark of a comment.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Mark {
     /// Distinguishes several comments of perfquilt on one pull request.
     pub id: String,
     /// The commit it is about.
     pub head: String,
     /// When the measurement began, if known.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub began: Option<String>,
     /// The overall result.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<String>,
 }
 
@@ -34,17 +36,8 @@ const MARK_END: &str = " -->";
 impl Mark {
     /// Returns the first line of the comment.
     pub(super) fn line(&self) -> String {
-        let id = serde_json::to_string(&self.id).unwrap_or_default();
-        let head = serde_json::to_string(&self.head).unwrap_or_default();
-        let optional = |name: &str, value: &Option<String>| {
-            value.as_ref().map_or_else(String::new, |value| {
-                let value = serde_json::to_string(value).unwrap_or_default();
-                format!(",\"{name}\":{value}")
-            })
-        };
-        let began = optional("began", &self.began);
-        let status = optional("status", &self.status);
-        format!("{MARK_START}{{\"id\":{id},\"head\":{head}{began}{status}}}{MARK_END}\n")
+        let fields = serde_json::to_string(self).unwrap_or_default();
+        format!("{MARK_START}{fields}{MARK_END}\n")
     }
 
     /// Returns whether the comment with this mark is outdated by one with the mark `shown`: that is about the pull request's

@@ -24,7 +24,8 @@ pub type TakeMail<'a> = dyn FnMut(&str, Option<Vec<u8>>) -> Result<()> + 'a;
 pub fn read_inbox(
     path: &Path,
     position: &mut InboxPosition,
-    (since, most): (i64, u64),
+    since: i64,
+    most: u64,
     take: &mut TakeMail<'_>,
 ) -> Result<()> {
     if path.join("new").is_dir() && path.join("cur").is_dir() {
@@ -32,7 +33,7 @@ pub fn read_inbox(
     }
     let epochs = epochs(path)?;
     for repository in &epochs {
-        read_repository(repository, position, (since, most), take)?;
+        read_repository(repository, position, since, most, take)?;
     }
     if epochs.is_empty() {
         let fault = format!("{} is neither a Maildir nor a public-inbox", path.display());
@@ -106,7 +107,8 @@ fn read_maildir(
 fn read_repository(
     path: &Path,
     position: &mut InboxPosition,
-    (since, most): (i64, u64),
+    since: i64,
+    most: u64,
     take: &mut TakeMail<'_>,
 ) -> Result<()> {
     let key = path.display().to_string();

@@ -495,7 +495,7 @@ fn trees(
                         .clone(),
                     after: own[index].clone(),
                 };
-                let moved = transfer(objects, patch, &trees, (&mut trial, before), fuzz)?;
+                let moved = transfer(objects, patch, &trees, &mut trial, before, fuzz)?;
                 if !moved.is_plain {
                     let what = "its context alone would put it at another place than a merge";
                     return Err(Error::import_differs(what).at(&patch.shown, None));

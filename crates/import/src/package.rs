@@ -176,7 +176,9 @@ impl Spec {
                     .applied
                     .iter()
                     .rfind(|of| Some(&of.entry.name) == before);
-                let at = before.or(self.applied.last()).map_or(0, |of| of.end);
+                let at = before
+                    .or(self.applied.last())
+                    .map_or(0, |of| self.ends[of.entry.line - 1]);
                 let reverse = if entry.reverse { " -R" } else { "" };
                 let line = format!("%patch -P {number} -p{}{reverse}\n", entry.strip);
                 after.entry(at).or_default().extend(line.into_bytes());
@@ -241,12 +243,13 @@ impl Spec {
                 .unwrap_or(0);
             return (at, format!("Patch{number}: {name}\n"));
         };
+        let end = self.ends[last.line];
         let text = String::from_utf8_lossy(&self.lines[last.line]).into_owned();
         let Some((tag, value)) = text
             .split_once(':')
             .filter(|(tag, _)| tag.to_ascii_lowercase().starts_with("patch"))
         else {
-            return (last.end, format!("{name}\n"));
+            return (end, format!("{name}\n"));
         };
         let blanks = &value[..value.len() - value.trim_start().len()];
         let digits = tag.trim_end().len() - "patch".len();
@@ -256,7 +259,7 @@ impl Spec {
             _ => number.to_string(),
         };
         (
-            last.end,
+            end,
             format!("{}{number}:{blanks}{name}\n", &tag[.."patch".len()]),
         )
     }

@@ -16,6 +16,9 @@ use perfquilt_series::upstream::Objects;
 use perfquilt_series::upstream::git::fetch_into;
 use perfquilt_system::git::{Git, unreadable};
 
+/// The name of a range's last commit in the object store.
+const TIP: &str = "refs/imported/tip";
+
 /// Trailers of a commit's message that perfquilt reads as fields of a patch's header.
 const FIELDS: [&str; 2] = ["Upstream", "Applied-Upstream"];
 
@@ -36,16 +39,15 @@ pub(super) fn read(
     let to = if to.is_empty() { "HEAD" } else { to };
     let step = progress::begin(&format!("fetching {range} from {source}"), None);
     let _lock = objects.lock_import()?;
-    let base = fetch(ws, objects, source, (from, "refs/imported/base"), &[])?;
-    let tip = fetch(ws, objects, source, (to, "refs/imported/tip"), &[])?;
+    let base = fetch(ws, objects, source, from, "refs/imported/base", &[])?;
+    let tip = fetch(ws, objects, source, to, TIP, &[])?;
     let is_cut = || -> Result<bool> {
         let store = Git::bare(objects.path());
         Ok(store.cut_between(&base, &tip)?.is_some())
     };
     // The object store may have a release between the two without its history.
     if is_cut()? {
-        let (named, whole) = ((to, "refs/imported/tip"), ["--unshallow"]);
-        fetch(ws, objects, source, named, &whole)?;
+        fetch(ws, objects, source, to, TIP, &["--unshallow"])?;
         if is_cut()? {
             return Err(shallow(source));
         }
@@ -182,7 +184,8 @@ fn fetch(
     ws: &Workspace,
     objects: &Objects,
     source: &str,
-    (revision, reference): (&str, &str),
+    revision: &str,
+    reference: &str,
     options: &[&str],
 ) -> Result<String> {
     let unknown = |details: Vec<String>| {

@@ -16,6 +16,8 @@ const MOST_EXPANSIONS: usize = 10;
 pub(super) struct Spec {
     /// The lines with their ends.
     pub(super) lines: Vec<Vec<u8>>,
+    /// For each line, the last one of the outermost condition around it, or the line itself.
+    pub(super) ends: Vec<usize>,
     /// The declared patches by number.
     pub(super) declared: BTreeMap<u32, DeclaredPatch>,
     /// The applications in order.
@@ -31,8 +33,6 @@ pub(super) struct DeclaredPatch {
     pub(super) name: String,
     /// Its line, from 0.
     pub(super) line: usize,
-    /// The last line of the conditions around it, or its own.
-    pub(super) end: usize,
 }
 
 /// The application of a patch.
@@ -41,8 +41,6 @@ pub(super) struct AppliedPatch {
     pub(super) number: u32,
     /// Its entry in a series; the line is that of the spec, from 1.
     pub(super) entry: SeriesEntry,
-    /// The last line of the conditions around it, or its own.
-    pub(super) end: usize,
     /// Whether a line of its own applies it, and no other patch.
     pub(super) is_single: bool,
 }
@@ -113,7 +111,7 @@ impl Spec {
             ..Spec::default()
         };
         let texts: Vec<String> = spec.lines.iter().map(|line| text(line)).collect();
-        let ends = ends_of_conditions(&texts);
+        spec.ends = ends_of_conditions(&texts);
         let mut macros = BTreeMap::new();
         let mut conditions: Vec<String> = Vec::new();
         let mut section = "";
@@ -152,13 +150,13 @@ impl Spec {
                 }
                 _ if section == "%patchlist" => {
                     let value = expand(line.trim(), &macros);
-                    spec.declare(None, &value, (at, ends[at]), about(), shown)?;
+                    spec.declare(None, &value, at, about(), shown)?;
                 }
                 "%autosetup" | "%autopatch" => {
                     let valued = if first == "%autosetup" { "naSb" } else { "" };
                     let options = MacroOptions::read(&words[1..], valued);
                     if !options.applies_none {
-                        spec.apply(&options, (at, ends[at]), false, about(), shown)?;
+                        spec.apply(&options, at, false, about(), shown)?;
                     }
                 }
                 _ if first == "%patch" || is_numbered(first, "%patch") => {
@@ -171,7 +169,7 @@ impl Spec {
                     }
                     options.strip = options.strip.or(Some(0));
                     let is_single = options.numbers.len() == 1;
-                    spec.apply(&options, (at, ends[at]), is_single, about(), shown)?;
+                    spec.apply(&options, at, is_single, about(), shown)?;
                 }
                 _ if section == "%changelog" || section == "%description" => {}
                 _ => {
@@ -182,7 +180,7 @@ impl Spec {
                         Some((tag, value)) if is_patch_tag(tag) => {
                             let number = tag["patch".len()..].parse().ok();
                             let value = expand(value, &macros);
-                            spec.declare(number, &value, (at, ends[at]), about(), shown)?;
+                            spec.declare(number, &value, at, about(), shown)?;
                         }
                         Some((tag, value))
                             if ["name", "version", "release"]
@@ -221,7 +219,7 @@ impl Spec {
         &mut self,
         number: Option<u32>,
         value: &str,
-        (line, end): (usize, usize),
+        line: usize,
         condition: Option<String>,
         shown: &str,
     ) -> Result<()> {
@@ -241,7 +239,7 @@ impl Spec {
                 line + 1
             ));
         }
-        let patch = DeclaredPatch { name, line, end };
+        let patch = DeclaredPatch { name, line };
         if let Some(other) = self.declared.insert(number.unwrap_or(next), patch) {
             let fault = format!(
                 "the number of this patch is that of {} in line {}",
@@ -256,7 +254,7 @@ impl Spec {
     fn apply(
         &mut self,
         options: &MacroOptions,
-        (line, end): (usize, usize),
+        line: usize,
         is_single: bool,
         condition: Option<String>,
         shown: &str,
@@ -295,7 +293,6 @@ impl Spec {
                     line: line + 1,
                     ..SeriesEntry::plain(name)
                 },
-                end,
                 is_single,
             });
         }

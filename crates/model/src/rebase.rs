@@ -6,7 +6,7 @@ use strum::{Display, VariantArray};
 use crate::server_tests::PointTests;
 
 /// The result of moving a series to another release.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Report {
     /// Version of this document: 1.
     pub schema: u32,

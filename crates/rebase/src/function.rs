@@ -79,7 +79,8 @@ pub fn has_free_white_space(path: &[u8]) -> bool {
 
 /// The functions, tables and types of a text.
 pub struct Functions<'l, 'a> {
-    lines: &'l [&'a [u8]],
+    /// The lines of the text.
+    pub lines: &'l [&'a [u8]],
     language: Language,
     /// The lines that begin one, from 0.
     begins: Vec<usize>,

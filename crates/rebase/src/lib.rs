@@ -128,7 +128,7 @@ pub fn rebase(ws: &Workspace, request: &RebaseRequest) -> Result<RebasedSeries> 
     let from = upstream::ensure(ws, Some(&source.version))?;
     let to = upstream::ensure(ws, Some(&target.version))?;
     let objects = Objects::open(&ws.object_store())?;
-    let (patches, steps) = moved(ws, &objects, (&from, &to), &series, true)?;
+    let (patches, steps) = moved(ws, &objects, &from, &to, &series, true)?;
     let mut notes = Vec::new();
     let files = ws.config.series_of(Some(&source.version))?;
     let own = ws.config.series_of(Some(&target.version))?.patches;
@@ -170,15 +170,8 @@ fn report_of(from: &Release, to: &Release, patches: Vec<PatchReport>) -> Report 
         from: from.name.clone(),
         to: to.name.clone(),
         version: to.version.clone(),
-        series: String::new(),
-        ready: false,
-        decisions: 0,
         patches,
-        tests: None,
-        drops: Vec::new(),
-        notes: Vec::new(),
-        written: None,
-        next: Vec::new(),
+        ..Report::default()
     }
 }
 
@@ -189,7 +182,7 @@ fn report_of(from: &Release, to: &Release, patches: Vec<PatchReport>) -> Report 
 /// [`Kind::Series`](perfquilt_model::error::Kind::Series) when a patch needs a decision; otherwise the errors of [`rebase`].
 pub fn tree_on(ws: &Workspace, from: &Release, to: &Release, series: &Series) -> Result<String> {
     let objects = Objects::open(&ws.object_store())?;
-    let moved = || moved(ws, &objects, (from, to), series, false);
+    let moved = || moved(ws, &objects, from, to, series, false);
     let (patches, steps) = progress::silently(moved)?;
     let held = patches
         .iter()

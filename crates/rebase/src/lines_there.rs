@@ -137,12 +137,7 @@ impl LinesThere {
             }
             let counts = |text: &[u8]| Ok((old_release.count(text), new_release.count(text), 1));
             let anywhere = change.found(&counts, &counts)?;
-            let places = corresponding(
-                (&old, &old_functions),
-                (&released_lines, &new_functions),
-                run,
-                &release_runs,
-            );
+            let places = corresponding(&old_functions, &new_functions, run, &release_runs);
             let mut placed = FoundLines::default();
             for (there, released) in places {
                 let is = &released_lines[released];
@@ -358,24 +353,24 @@ fn is_in_order(new: &[&[u8]], run: &LineRun, there: &[&[u8]]) -> bool {
 /// Returns the lines that correspond to a change's place, before the patch and on the release: those of the function of
 /// the same name, if each has one, and those that became the lines around the change.
 fn corresponding(
-    (old, old_functions): (&[&[u8]], &Functions<'_, '_>),
-    (released, new_functions): (&[&[u8]], &Functions<'_, '_>),
+    old: &Functions<'_, '_>,
+    released: &Functions<'_, '_>,
     run: &LineRun,
     release_runs: &[LineRun],
 ) -> Vec<(Range<usize>, Range<usize>)> {
     let mut found = Vec::new();
     let at = run.old_start.saturating_sub(usize::from(run.old == 0));
-    if let Some(name) = old_functions.name_at(at)
-        && let ([_], [there]) = (old_functions.called(&name), new_functions.called(&name))
+    if let Some(name) = old.name_at(at)
+        && let ([_], [there]) = (old.called(&name), released.called(&name))
     {
-        found.push((old_functions.lines_at(at), new_functions.lines_at(*there)));
+        found.push((old.lines_at(at), released.lines_at(*there)));
     }
-    let end = (run.old_end() + CONTEXT).min(old.len());
+    let end = (run.old_end() + CONTEXT).min(old.lines.len());
     let around = run.old_start.saturating_sub(CONTEXT)..end;
     let around = widened(around, release_runs, |run, lines| {
         run.old_start <= lines.end && lines.start <= run.old_end()
     });
-    let there = side(release_runs, around.start, around.end, released.len());
+    let there = side(release_runs, around.start, around.end, released.lines.len());
     found.push((around, there));
     found
 }

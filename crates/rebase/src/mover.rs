@@ -181,14 +181,15 @@ pub(super) struct Mover<'a> {
 pub(super) fn moved(
     ws: &Workspace,
     objects: &Objects,
-    (from, to): (&Release, &Release),
+    from: &Release,
+    to: &Release,
     series: &Series,
     has_history: bool,
 ) -> Result<(Vec<PatchReport>, Vec<PatchStep>)> {
     let patches = series.patches();
     let mut distrusted = BTreeSet::new();
     loop {
-        let mut mover = Mover::new(ws, objects, (from, to), series)?;
+        let mut mover = Mover::new(ws, objects, from, to, series)?;
         mover.history = (!has_history).then(history::History::default);
         mover.distrusted.clone_from(&distrusted);
         let step = progress::begin(
@@ -212,7 +213,8 @@ impl<'a> Mover<'a> {
     fn new(
         ws: &'a Workspace,
         objects: &'a Objects,
-        (from, to): (&'a Release, &'a Release),
+        from: &'a Release,
+        to: &'a Release,
         series: &'a Series,
     ) -> Result<Self> {
         Ok(Mover {
@@ -279,8 +281,8 @@ impl<'a> Mover<'a> {
                 .map_err(|error| self.not_for_its_release(error))?;
             self.whole_tree = self.whole.write()?;
             step.whole.after.clone_from(&self.whole_tree);
-            let old = (&mut self.old, self.old_tree.as_str());
-            match if_applies(transfer(self.objects, patch, &step.whole, old, fuzz))? {
+            let (whole, target, tree) = (&step.whole, &mut self.old, &self.old_tree);
+            match if_applies(transfer(self.objects, patch, whole, target, tree, fuzz))? {
                 Some(moved) => self.old_tree = moved.tree,
                 None => is_separable = false,
             }
@@ -655,12 +657,9 @@ impl<'a> Mover<'a> {
 
     /// Stores the range-diff of a patch whose diff changed.
     fn compare(&mut self, moved: &mut MovedPatch<'_>) -> Result<()> {
-        let step = &moved.step;
-        moved.report.range_diff = range_diff::compare(
-            self.objects,
-            (&step.old.before, &step.old.after),
-            (&step.new.before, &self.new_tree),
-        )?;
+        let PatchStep { old, new, .. } = &mut moved.step;
+        new.after.clone_from(&self.new_tree);
+        moved.report.range_diff = range_diff::compare(self.objects, old, new)?;
         Ok(())
     }
 

@@ -95,9 +95,8 @@ fn tree_of(stack: &Stack, first: usize, others: Range<usize>) -> Result<String> 
     let mut tree = after(stack, first).to_owned();
     let mut target = TrialTree::new(&store, &tree)?;
     for index in others {
-        let place = (&mut target, tree.as_str());
-        let own = trees(stack, index);
-        tree = transfer(&store, &patches[index], &own, place, stack.fuzz)?.tree;
+        let (patch, own) = (&patches[index], trees(stack, index));
+        tree = transfer(&store, patch, &own, &mut target, &tree, stack.fuzz)?.tree;
     }
     target.finish()?;
     Ok(tree)

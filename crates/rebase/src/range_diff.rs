@@ -3,6 +3,7 @@
 
 use std::fmt::Write;
 
+use super::TreePair;
 use crate::line_runs::{LineRun, line_runs, marked};
 use perfquilt_model::error::Result;
 use perfquilt_series::stack::format::diff;
@@ -12,9 +13,9 @@ use perfquilt_series::upstream::Objects;
 const CONTEXT: usize = 3;
 
 /// Returns the difference between the diffs of two pairs of trees; empty if only line numbers differ.
-pub fn compare(objects: &Objects, old: (&str, &str), new: (&str, &str)) -> Result<Vec<String>> {
-    let old = normalised(&diff(objects, old.0, old.1)?);
-    let new = normalised(&diff(objects, new.0, new.1)?);
+pub fn compare(objects: &Objects, old: &TreePair, new: &TreePair) -> Result<Vec<String>> {
+    let old = normalised(&diff(objects, &old.before, &old.after)?);
+    let new = normalised(&diff(objects, &new.before, &new.after)?);
     difference(&old, &new)
 }
 

@@ -49,7 +49,8 @@ pub fn transfer<'a>(
     objects: &'a Objects,
     patch: &Patch,
     own: &TreePair,
-    (target, tree): (&mut TrialTree<'a>, &str),
+    target: &mut TrialTree<'a>,
+    tree: &str,
     fuzz: usize,
 ) -> Result<TransferredPatch> {
     let merges = merged(objects, patch, own, target)?;

@@ -62,7 +62,7 @@ impl<'a> FollowedSeries<'a> {
 
     fn moved_to(&self, to: &Release) -> Result<(Vec<PatchReport>, Vec<PatchStep>)> {
         let objects = Objects::open(&self.ws.object_store())?;
-        progress::silently(|| moved(self.ws, &objects, (self.from, to), self.series, false))
+        progress::silently(|| moved(self.ws, &objects, self.from, to, self.series, false))
     }
 
     /// Returns how each patch fits `to`, with the evidence.
@@ -119,38 +119,20 @@ pub fn changes<S: PartialEq + Clone>(
     let places: Vec<usize> = places.into_iter().collect();
     for pair in places.windows(2) {
         let (low, high) = (pair[0], pair[1]);
-        let ends = (state(low)?, state(high)?);
-        if ends.0 != ends.1 {
-            // The change is most likely at the upper end itself.
-            narrow((low, high), ends, high - 1, state, &mut found)?;
+        // The change is most likely at the upper end itself.
+        let mut spans = vec![(low, state(low)?, high, state(high)?, high - 1)];
+        while let Some((low, before, high, after, middle)) = spans.pop() {
+            if before != after && high - low == 1 {
+                found.push((high, before, after));
+            } else if before != after {
+                let between = state(middle)?;
+                let upper = middle.midpoint(high);
+                spans.push((middle, between.clone(), high, after, upper));
+                spans.push((low, before, middle, between, low.midpoint(middle)));
+            }
         }
     }
     Ok(found)
-}
-
-fn narrow<S: PartialEq + Clone>(
-    (low, high): (usize, usize),
-    (before, after): (S, S),
-    middle: usize,
-    state: &dyn Fn(usize) -> Result<S>,
-    found: &mut Vec<(usize, S, S)>,
-) -> Result<()> {
-    if before == after {
-        return Ok(());
-    }
-    if high - low == 1 {
-        found.push((high, before, after));
-        return Ok(());
-    }
-    let between = state(middle)?;
-    let halves = [
-        ((low, middle), (before, between.clone())),
-        ((middle, high), (between, after)),
-    ];
-    for ((low, high), ends) in halves {
-        narrow((low, high), ends, low.midpoint(high), state, found)?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

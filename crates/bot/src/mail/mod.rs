@@ -15,7 +15,6 @@ use std::time::Duration;
 use super::bot::{Bot, BotThread, catch_panics, in_one_line};
 use super::command::Command;
 use super::fetch;
-use super::paths::BotPaths;
 use super::serve::now;
 use answer::MailForge;
 use letter::Letter;
@@ -28,7 +27,7 @@ use perfquilt_model::failure::Failure;
 use perfquilt_model::progress;
 use perfquilt_model::warning::Warning;
 use perfquilt_results::outcome::{self, OutcomePart, RunStart};
-use perfquilt_store::queue::{Job, JobState, NewJob, QueueChange, ReceivedDelivery};
+use perfquilt_store::queue::{NewJob, QueueChange, ReceivedDelivery};
 use perfquilt_system::files::write_file;
 use perfquilt_system::{git::Git, process};
 use thread::{MailGroup, groups};
@@ -58,8 +57,8 @@ impl Mailbox {
         let known = |it: (&String, &Letter)| (it.0.clone(), it.1.allowed);
         let mut known: BTreeMap<_, _> =
             self.with(|state| state.letters.iter().map(known).collect());
-        let limits = (now() - days, MAX_MAIL_BYTES);
-        read_inbox(&self.inbox, &mut position, limits, &mut |place, bytes| {
+        let since = now() - days;
+        let mut take = |place: &str, bytes: Option<Vec<u8>>| {
             let skipped = |why: &str| {
                 let words = format!("the mail {place} is skipped: {why}");
                 progress::warn(Warning::skipped_mail(words));
@@ -85,7 +84,8 @@ impl Mailbox {
                 Err(why) => skipped(&format!("{why}; send it again with `git send-email`")),
             }
             Ok(())
-        })?;
+        };
+        read_inbox(&self.inbox, &mut position, since, MAX_MAIL_BYTES, &mut take)?;
         if position == before && letters.is_empty() {
             return Ok(());
         }
@@ -380,13 +380,11 @@ impl BotThread<'_> {
                 began: jiff::Timestamp::now().to_string(),
                 ..RunStart::default()
             };
-            let stored = BotPaths::new(&bot.workspace).outcome(&bot.repository, number);
+            let stored = bot.outcome(number);
             let failures = vec![failure.clone()];
             outcome::update(&stored, &start, failures, OutcomePart::Run(None))?;
         }
-        let (open, _) = self.queue.list(0, now())?;
-        let is_held = |job: &Job| job.number == number && job.state == JobState::Held;
-        if open.iter().any(is_held) {
+        if bot.pending_approval(number)?.is_some() {
             let Some(by) = by else {
                 progress::note(&format!(
                     "series {number} changes files that control the build: another one of `senders` has to reply `perfquilt: measure`"

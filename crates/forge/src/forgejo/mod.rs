@@ -19,7 +19,7 @@ use crate::target::Target;
 use crate::transport::{RequestError, encode_segment, get, post, unless_gone};
 use crate::webhook::{Author, Delivery, DeliveryHead, Proof, Rejection, parse_body};
 use crate::{MAX_COMMENT_BYTES, Repository};
-use model::{Permission, RepositoryLabel, Status};
+use model::{Permission, Status};
 use perfquilt_model::error::Result;
 
 /// The registration.
@@ -36,18 +36,10 @@ pub(crate) const KIND: ForgeKind = ForgeKind {
         Credentials::token(variable, "Forgejo", &names, missing)
     },
     target: github::target,
-    connect: |repository, api, credentials, policy| {
-        github::check_name(&repository)?;
-        let client = Client::new(
-            &PROTOCOL,
-            Session::of_token,
-            repository,
-            api,
-            credentials,
-            policy,
-        )?;
-        Ok(Box::new(Forgejo(client)))
-    },
+    protocol: &PROTOCOL,
+    authenticate: Session::of_token,
+    has_groups: false,
+    connect: |client| Box::new(Forgejo(client)),
 };
 
 const PROTOCOL: Protocol = Protocol {
@@ -96,7 +88,7 @@ impl Forgejo {
     /// Returns the id of the repository's label with this name, which it creates if there is none.
     fn label_id(&self, name: &str) -> Result<u64> {
         let path = self.0.path("labels");
-        let labels: Vec<RepositoryLabel> = self.0.all("read the repository's labels", &path)?;
+        let labels: Vec<Label> = self.0.all("read the repository's labels", &path)?;
         let found = labels
             .into_iter()
             .find(|label| label.name.eq_ignore_ascii_case(name));
@@ -104,7 +96,7 @@ impl Forgejo {
             return Ok(found.id);
         }
         let body = json!({ "name": name, "color": "#ededed" });
-        let made: RepositoryLabel = self.0.call(&post("create the label", path, body))?;
+        let made: Label = self.0.call(&post("create the label", path, body))?;
         Ok(made.id)
     }
 }

@@ -9,12 +9,6 @@ pub(super) struct Permission {
 }
 
 #[derive(Deserialize)]
-pub(super) struct RepositoryLabel {
-    pub id: u64,
-    pub name: String,
-}
-
-#[derive(Deserialize)]
 pub(super) struct Status {
     pub id: u64,
     pub context: String,

@@ -37,18 +37,10 @@ pub(crate) const KIND: ForgeKind = ForgeKind {
     token_variable: "GITHUB_TOKEN",
     credentials: auth::credentials,
     target,
-    connect: |repository, api, credentials, policy| {
-        check_name(&repository)?;
-        let client = Client::new(
-            &PROTOCOL,
-            authenticate,
-            repository,
-            api,
-            credentials,
-            policy,
-        )?;
-        Ok(Box::new(GitHub(client)))
-    },
+    protocol: &PROTOCOL,
+    authenticate,
+    has_groups: false,
+    connect: |client| Box::new(GitHub(client)),
 };
 
 pub(crate) const PROTOCOL: Protocol = Protocol {
@@ -79,17 +71,6 @@ fn authenticate(transport: &Transport, credentials: &Credentials) -> Result<Sess
 /// A connection to GitHub for one repository. GitHub counts a comment's characters; this program counts bytes, which are
 /// never fewer.
 struct GitHub(Client);
-
-/// Checks that a repository is not in a folder of others, which only some forges have.
-pub(crate) fn check_name(repository: &Repository) -> Result<()> {
-    if repository.owner.contains('/') {
-        return Err(
-            Error::arguments(format!("`{repository}` is not a repository"))
-                .hint("a repository is OWNER/NAME"),
-        );
-    }
-    Ok(())
-}
 
 impl Forge for GitHub {
     fn repository(&self) -> &Repository {
@@ -286,12 +267,7 @@ pub(crate) fn react(client: &Client, comment: u64, reaction: &str) -> Result<()>
 
 pub(crate) fn labels(client: &Client, number: u64) -> Result<Vec<Label>> {
     let path = client.path(&format!("issues/{number}/labels"));
-    let labels: Vec<model::Label> = client.all("read the labels", &path)?;
-    let labels = labels.into_iter().map(|label| Label {
-        id: label.id,
-        name: label.name,
-    });
-    Ok(labels.collect())
+    Ok(client.all("read the labels", &path)?)
 }
 
 /// Removes the label that `label`, its name or id, stands for in paths.

@@ -76,10 +76,3 @@ pub(super) struct CheckRun {
 pub(super) struct CheckRuns {
     pub check_runs: Vec<CheckRun>,
 }
-
-#[derive(Debug, Clone, Deserialize)]
-pub(super) struct Label {
-    #[serde(default)]
-    pub id: u64,
-    pub name: String,
-}

@@ -36,17 +36,10 @@ pub(crate) const KIND: ForgeKind = ForgeKind {
         Credentials::token(variable, "GitLab", &["GITLAB_TOKEN"], missing)
     },
     target: target::target,
-    connect: |repository, api, credentials, policy| {
-        let client = Client::new(
-            &PROTOCOL,
-            Session::of_token,
-            repository,
-            api,
-            credentials,
-            policy,
-        )?;
-        Ok(Box::new(GitLab(client)))
-    },
+    protocol: &PROTOCOL,
+    authenticate: Session::of_token,
+    has_groups: true,
+    connect: |client| Box::new(GitLab(client)),
 };
 
 const PROTOCOL: Protocol = Protocol {

@@ -12,7 +12,7 @@ use super::document::{
 use super::effects::{Effects, PointMeans};
 use super::pairs::{PairedSources, Pairs};
 use super::points::Points;
-use super::tables::{NamesByMeter, ObservationSource};
+use super::tables::{NamesByMeter, ObservationSource, ValueRow};
 use super::unexecuted::Unexecuted;
 use super::unhealthy::unhealthy;
 use super::variances::{Priors, SharedSpreads};
@@ -399,11 +399,11 @@ impl<'a> Collector<'a> {
             let row = RowName::from(name);
             row.operation.is_some() && names.contains(row.workload)
         };
-        for (meter, name, _) in self.sources.iter().flat_map(ObservationSource::each) {
-            if let Some(names) = workloads.get_mut(&meter)
-                && is_operation(names, name)
+        for (row, _) in self.sources.iter().flat_map(ObservationSource::each) {
+            if let Some(names) = workloads.get_mut(&row.meter)
+                && is_operation(names, row.workload)
             {
-                names.insert(name.clone());
+                names.insert(row.workload.to_owned());
             }
         }
         let mut operations = NamesByMeter::new();
@@ -459,19 +459,19 @@ impl<'a> Collector<'a> {
         }
         source
             .each()
-            .filter(|(meter, workload, _)| is_whole(workloads, *meter, workload))
-            .map(|(meter, workload, table)| {
-                let units = source.units_of(meter);
+            .filter(|(row, _)| row.is_whole(workloads))
+            .map(|(row, table)| {
+                let units = source.units_of(row.meter);
                 let window = table.largest_window();
                 let components = window.components(units);
                 let block_sd = match components {
                     Some(components) => Some(components.total),
                     None => window.spread(),
                 };
-                let within_sd = within.get(&(meter, workload.as_str())).copied();
+                let within_sd = within.get(&(row.meter, row.workload)).copied();
                 NoiseSpread {
-                    workload: workload.clone(),
-                    meter,
+                    workload: row.workload.to_owned(),
+                    meter: row.meter,
                     blocks: table.blocks(),
                     block_sd,
                     layout_sd: components.map(|components| components.layout),
@@ -499,33 +499,29 @@ fn plans(planned: &[PlannedBlocks]) -> BTreeMap<Meter, BTreeMap<String, usize>> 
     places
 }
 
-/// Returns whether `name` is a whole workload of `meter`, not an operation of one.
-fn is_whole(workloads: &NamesByMeter, meter: Meter, name: &String) -> bool {
-    let names = workloads.get(&meter);
-    names.is_some_and(|names| names.contains(name))
-}
-
 /// Iterates over the tables of whole workloads on timed meters.
 fn timed_tables<'s>(
     source: &'s ObservationSource,
     workloads: &NamesByMeter,
-) -> impl Iterator<Item = (Meter, &'s String, &'s BlockTable)> {
+) -> impl Iterator<Item = (ValueRow<'s>, &'s BlockTable)> {
     let tables = source.each();
-    tables.filter(|(meter, name, _)| meter.is_timed() && is_whole(workloads, *meter, name))
+    tables.filter(|(row, _)| row.meter.is_timed() && row.is_whole(workloads))
 }
 
 /// Tests whether blocks depend on each other, for whole workloads.
 fn dependence(source: &ObservationSource, workloads: &NamesByMeter) -> Vec<Dependence> {
     timed_tables(source, workloads)
-        .filter_map(|(meter, workload, table)| {
-            let found = table.largest_window().dependence(source.units_of(meter))?;
+        .filter_map(|(row, table)| {
+            let found = table
+                .largest_window()
+                .dependence(source.units_of(row.meter))?;
             Some(Dependence {
-                workload: workload.clone(),
-                meter,
+                workload: row.workload.to_owned(),
+                meter: row.meter,
                 units: found.units,
                 lag1: found.lag1,
                 lag1_p_value: found.lag1_p_value,
-                widening: widening(source, (meter, workload), table),
+                widening: widening(source, row, table),
                 points: found.points,
             })
         })
@@ -535,12 +531,12 @@ fn dependence(source: &ObservationSource, workloads: &NamesByMeter) -> Vec<Depen
 /// Compares the lanes that measured whole workloads.
 fn lanes(source: &ObservationSource, workloads: &NamesByMeter) -> Vec<LaneNoise> {
     timed_tables(source, workloads)
-        .filter_map(|(meter, workload, table)| {
+        .filter_map(|(row, table)| {
             let found = table.largest_window().compare_groups(&source.lanes)?;
             let lanes = found.groups.into_iter();
             Some(LaneNoise {
-                workload: workload.clone(),
-                meter,
+                workload: row.workload.to_owned(),
+                meter: row.meter,
                 lanes: lanes
                     .map(|(lane, figures)| LaneFigures { lane, figures })
                     .collect(),
@@ -554,7 +550,7 @@ fn lanes(source: &ObservationSource, workloads: &NamesByMeter) -> Vec<LaneNoise>
 fn machines(source: &ObservationSource, workloads: &NamesByMeter) -> Vec<MachineNoise> {
     let names = source.machines.names();
     timed_tables(source, workloads)
-        .filter_map(|(meter, workload, table)| {
+        .filter_map(|(row, table)| {
             let by_block = source.machines.by_block();
             let found = table.largest_window().compare_groups(by_block)?;
             let mut machines: Vec<MachineFigures> = found
@@ -567,8 +563,8 @@ fn machines(source: &ObservationSource, workloads: &NamesByMeter) -> Vec<Machine
                 .collect();
             machines.sort_by(|a, b| a.machine.cmp(&b.machine));
             Some(MachineNoise {
-                workload: workload.clone(),
-                meter,
+                workload: row.workload.to_owned(),
+                meter: row.meter,
                 machines,
                 between_sd: found.between_sd,
                 p_value: found.p_value,

@@ -75,7 +75,7 @@ pub struct ComparisonTable {
 }
 
 /// The effect of a patch, or of the whole series, in both experiments.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct ComparisonRow {
     /// The patch's name, in the second experiment if both have it; `None` for the whole series.
     pub patch: Option<String>,
@@ -111,7 +111,7 @@ pub enum Replication {
 }
 
 /// The difference of an effect between two experiments.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct EffectDifference {
     /// The ratio of the speeds that both effects stand for, minus 1: 0.01 if the patch makes the server 1 % faster in
     /// the second experiment than it does in the first.
@@ -137,7 +137,7 @@ pub struct EffectDifference {
 }
 
 /// The verdict on a difference.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Display)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Display)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "lowercase")]
 pub enum DifferenceVerdict {
@@ -151,6 +151,7 @@ pub enum DifferenceVerdict {
     #[strum(to_string = "the same")]
     Same,
     /// None of these.
+    #[default]
     Unclear,
 }
 
@@ -206,7 +207,7 @@ pub fn compare(before: &Attribution, after: &Attribution) -> Comparison {
         .filter(|meter| before.margins.contains_key(meter) && after.margins.contains_key(meter));
     for meter in meters {
         for workload in workloads(before, after, meter) {
-            tables.push(table(before, after, &pairs, (meter, &workload)));
+            tables.push(table(before, after, &pairs, meter, &workload));
         }
     }
     if incomparable.is_none() {
@@ -435,7 +436,8 @@ fn table(
     before: &Attribution,
     after: &Attribution,
     pairs: &[Pair<'_>],
-    (meter, workload): (Meter, &str),
+    meter: Meter,
+    workload: &str,
 ) -> ComparisonTable {
     let find = |effects: &[Effect], kind| effect_on(effects, kind, meter, workload).cloned();
     let patch = |&(old, new): &Pair<'_>| ComparisonRow {
@@ -444,8 +446,7 @@ fn table(
         index_after: new.map(|it| it.index),
         before: old.and_then(|it| find(&it.effects, EffectKind::InOrder)),
         after: new.and_then(|it| find(&it.effects, EffectKind::InOrder)),
-        difference: None,
-        replication: None,
+        ..ComparisonRow::default()
     };
     // The last of several servers does not stand for all.
     let total = |of: &Attribution| {
@@ -466,13 +467,9 @@ fn table(
         margin: margin(before).min(margin(after)),
         patches: pairs.iter().map(patch).collect(),
         total: ComparisonRow {
-            patch: None,
-            index_before: None,
-            index_after: None,
             before: total(before),
             after: total(after),
-            difference: None,
-            replication: None,
+            ..ComparisonRow::default()
         },
     }
 }
@@ -535,15 +532,12 @@ fn difference(old: &Effect, new: &Effect, margin: f64) -> Option<EffectDifferenc
         }
         (false, false) => {
             return Some(EffectDifference {
-                estimate: 0.0,
                 low: Some(0.0),
                 high: Some(0.0),
                 level: LEVEL,
                 standard_error: Some(0.0),
-                p_value: None,
-                p_adjusted: None,
                 verdict: DifferenceVerdict::Same,
-                outside: None,
+                ..EffectDifference::default()
             });
         }
     };
@@ -556,9 +550,8 @@ fn difference(old: &Effect, new: &Effect, margin: f64) -> Option<EffectDifferenc
         level: interval.stopping_rule.level(),
         standard_error: known.then_some(interval.standard_error),
         p_value: known.then(|| interval.p_value()),
-        p_adjusted: None,
-        verdict: DifferenceVerdict::Unclear,
         outside: known.then(|| interval.equivalence_p_value(margin)),
+        ..EffectDifference::default()
     })
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::document::{Attribution, FEWEST_FOR_SMALL};
-use super::tables::{NamesByMeter, ObservationSource, TablesByMeter, rows};
+use super::tables::{NamesByMeter, ObservationSource, ValueRow, rows};
 use crate::stats::{
     BlockTable, Interval, MachineCorrelation, UnitCorrelation, Units, blocks_in_wave, equal_rounds,
     rounds_of_times, shared_rows, without_bias,
@@ -36,29 +36,19 @@ impl Correlations {
         let mut all = Correlations::default();
         for (place, source) in sources.iter().enumerate() {
             let tails = source.tails.iter().map(|(of, tables)| (Some(*of), tables));
+            let earlier = earlier.filter(|_| place == 0);
             for (statistic, tables) in std::iter::once((None, &source.blocks)).chain(tails) {
-                let earlier = earlier.filter(|_| place == 0);
-                all.add((place, statistic), source, (tables, workloads), earlier);
+                for (&meter, by_name) in tables.iter().filter(|(meter, _)| meter.is_timed()) {
+                    let found = rows(by_name, workloads.get(&meter));
+                    let found = found.filter_map(|(workload, tables)| {
+                        let found = of_tables(source, ValueRow { meter, workload }, &tables)?;
+                        Some((workload.to_owned(), found.at_least(&tables, earlier)))
+                    });
+                    all.0.insert((place, statistic, meter), found.collect());
+                }
             }
         }
         all
-    }
-
-    fn add(
-        &mut self,
-        (place, statistic): (usize, Option<Statistic>),
-        source: &ObservationSource,
-        (tables, workloads): (&TablesByMeter, &NamesByMeter),
-        earlier: Option<f64>,
-    ) {
-        for (&meter, by_name) in tables.iter().filter(|(meter, _)| meter.is_timed()) {
-            let found = rows(by_name, workloads.get(&meter)).filter_map(|(name, tables)| {
-                let found = of_tables(source, (meter, name), &tables)?;
-                Some((name.to_owned(), found.at_least(&tables, earlier)))
-            });
-            let found = found.collect();
-            self.0.insert((place, statistic, meter), found);
-        }
     }
 
     /// Returns `interval`, that of a contrast in the table `key` of `workload`, widened by the correlation of its units.
@@ -114,7 +104,7 @@ pub fn earlier_correlation(earlier: &[Attribution]) -> Option<f64> {
 /// of units.
 fn of_tables(
     source: &ObservationSource,
-    row: (Meter, &str),
+    row: ValueRow<'_>,
     tables: &[&BlockTable],
 ) -> Option<Correlation> {
     if source.machines.units(false).is_some() {
@@ -147,11 +137,11 @@ pub(super) fn is_single_round(source: &ObservationSource, table: &BlockTable) ->
 
 /// Returns the factor by which correlation widens the intervals of a timed table of `source`, with as many units as it has;
 /// 1 where machines are units, or where the correlation is not estimated.
-pub(super) fn widening(source: &ObservationSource, row: (Meter, &str), table: &BlockTable) -> f64 {
+pub(super) fn widening(source: &ObservationSource, row: ValueRow<'_>, table: &BlockTable) -> f64 {
     if source.machines.units(false).is_some() {
         return 1.0;
     }
-    let units = source.by_layout(row.0, row.1);
+    let units = source.by_layout(row);
     let found = correlation(source, row, &[table]);
     let count = units.mean_rows(&table.largest_window().complete()).len();
     found.map_or(1.0, |of| of.variance_factor(count).sqrt())
@@ -193,10 +183,10 @@ fn rounds(source: &ObservationSource, units: &Units, blocks: &[u32]) -> Vec<Vec<
 /// `None` where layouts cross, whose intervals have components of their own, or where too few blocks have the same points.
 fn correlation(
     source: &ObservationSource,
-    row: (Meter, &str),
+    row: ValueRow<'_>,
     tables: &[&BlockTable],
 ) -> Option<UnitCorrelation> {
-    let units = source.by_layout(row.0, row.1);
+    let units = source.by_layout(row);
     let shared = shared_rows(tables)?;
     let blocks: Vec<u32> = shared.keys().copied().collect();
     let of_blocks = shared.iter().map(|(block, row)| (*block, row.as_slice()));

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::contrast::Pairing;
 use super::document::TransactionCost;
 use super::effects::{Effects, steps};
-use super::tables::ObservationSource;
+use super::tables::ValueRow;
 use crate::stats::{BlockTable, Interval};
 use perfquilt_model::observation::Meter;
 use perfquilt_model::point::Point;
@@ -23,7 +23,8 @@ impl Effects<'_> {
             for workload in names.iter().chain(parts.into_iter().flatten()) {
                 for point in self.points(workload, meter) {
                     let mut sources = self.by_staleness(self.sources, false);
-                    costs.extend(sources.find_map(|of| self.cost(of, workload, meter, point)));
+                    let row = ValueRow { meter, workload };
+                    costs.extend(sources.find_map(|(place, _)| self.cost(place, row, point)));
                 }
             }
         }
@@ -55,20 +56,20 @@ impl Effects<'_> {
 
     fn cost(
         &self,
-        (place, source): (usize, &ObservationSource),
-        workload: &str,
-        meter: Meter,
+        place: usize,
+        ValueRow { meter, workload }: ValueRow<'_>,
         point: Point,
     ) -> Option<TransactionCost> {
         if self.header.failed.contains_key(&point) {
             return None;
         }
+        let source = &self.sources[place];
         let tables = source.blocks.get(&meter)?;
         let table = tables.get(workload)?;
         let server = self.server_of(point);
         let by_block = table.contrast(&[(server, 1.0)]);
-        let by_unit = source.independent(meter, None, false).means(&by_block);
-        let rounding = self.rounding(&[table], &[(server, 1.0)], (meter, Pairing::WithinBlocks));
+        let by_unit = source.independent_points(meter).means(&by_block);
+        let rounding = self.rounding(&[table], &[(server, 1.0)], meter, Pairing::WithinBlocks);
         let stopping_rule = self.stopping_rule(place, meter);
         let interval = Interval::under(&by_unit, stopping_rule)?.rounded(rounding);
         let known = interval.half_width.is_finite();

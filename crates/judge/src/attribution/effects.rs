@@ -14,13 +14,12 @@ use super::document::{
 };
 use super::pairs::Pairs;
 use super::points::Points;
-use super::tables::{NamesByMeter, ObservationSource, TablesByMeter};
+use super::tables::{NamesByMeter, ObservationSource, TablesByMeter, ValueRow};
 use super::unexecuted::Unexecuted;
 use super::variances::{Priors, SharedSpreads, is_count, states};
 use super::warnings::Ground;
 use crate::stats::{
-    BlockTable, Interval, SharedVariance, SlowVariation, StoppingRule, digit_error,
-    run_that_differs, speed,
+    BlockTable, Interval, SlowVariation, StoppingRule, digit_error, run_that_differs, speed,
 };
 use perfquilt_model::observation::{ExperimentHeader, Meter, RowName, Statistic, Withheld};
 use perfquilt_model::point::Point;
@@ -100,7 +99,7 @@ impl Effects<'_> {
     /// Returns whether threads save more than they cost, which they do not for an ordinary experiment.
     fn is_worth_threads(&self) -> bool {
         let blocks = self.sources.iter().flat_map(ObservationSource::each);
-        let blocks: usize = blocks.map(|(_, _, table)| table.blocks()).sum();
+        let blocks: usize = blocks.map(|(_, table)| table.blocks()).sum();
         blocks * self.header.series.len() >= WORTH_THREADS
     }
 
@@ -162,11 +161,12 @@ impl Effects<'_> {
         let has = |name: &str| with_effect.contains(name);
         let all = names.len();
         let missing = names.iter().filter(|name| !has(name)).count();
-        let name = names.first().map_or(SUITE, String::as_str);
+        let workload = names.first().map_or(SUITE, String::as_str);
+        let row = ValueRow { meter, workload };
         if missing == all
             && self.windowed.contains(&meter)
-            && self.has_values(point, name, meter)
-            && let Some(before) = self.last_with_values(point, (name, meter))
+            && self.has_values(point, row)
+            && let Some(before) = self.last_with_values(point, row)
         {
             return Some(format!(
                 "no block has it and point {before}, the last before it with figures"
@@ -201,7 +201,7 @@ impl Effects<'_> {
     ///
     /// Where blocks measure windows of points, that is only the last one with values: a block always has the release,
     /// too, and what many patches are worth must not count as the effect of one.
-    fn in_order(&self, point: Point, row: (&str, Meter)) -> Option<Effect> {
+    fn in_order(&self, point: Point, row: ValueRow<'_>) -> Option<Effect> {
         if self.header.is_of_servers() {
             let base = std::iter::once((point, Point::BASE));
             return self.first_of(EffectKind::InOrder, row, base);
@@ -209,7 +209,7 @@ impl Effects<'_> {
         if !self.points.is_comparable(point) {
             return None;
         }
-        let is_windowed = self.windowed.contains(&row.1);
+        let is_windowed = self.windowed.contains(&row.meter);
         let pairings = if is_windowed {
             &PAIRINGS[..1]
         } else {
@@ -217,25 +217,25 @@ impl Effects<'_> {
         };
         let last = is_windowed.then(|| self.last_with_values(point, row));
         let last = last.flatten();
-        let both = (point, self.server_of(point));
+        let server = self.server_of(point);
         self.first_in(EffectKind::InOrder, row, pairings, |pairing, stale| {
-            let earlier = self.pairs.earlier(pairing, row, both, stale);
+            let earlier = self.pairs.earlier(pairing, row, point, server, stale);
             let earlier = earlier.take_while(move |other| last.is_none_or(|last| *other >= last));
             earlier.map(move |against| (point, against))
         })
     }
 
     /// Returns the last point of the series before `point` that has values of a workload.
-    fn last_with_values(&self, point: Point, (workload, meter): (&str, Meter)) -> Option<Point> {
-        let before = self.pairs.last_valued(workload, meter, point);
+    fn last_with_values(&self, point: Point, row: ValueRow<'_>) -> Option<Point> {
+        let before = self.pairs.last_valued(row, point);
         before.filter(|_| self.points.is_comparable(point))
     }
 
-    /// Returns whether `point` has usable values of `workload`, or of all workloads for a suite.
-    fn has_values(&self, point: Point, workload: &str, meter: Meter) -> bool {
+    /// Returns whether `point` has usable values on a row.
+    fn has_values(&self, point: Point, row: ValueRow<'_>) -> bool {
         let server = self.server_of(point);
         let has = |source: &ObservationSource| {
-            let tables = self.tables(&source.blocks, workload, meter);
+            let tables = self.tables(&source.blocks, row);
             tables.is_some_and(|tables| {
                 let mut points = tables.iter().map(|table| table.points());
                 points.all(|points| points.binary_search(&server).is_ok())
@@ -253,14 +253,11 @@ impl Effects<'_> {
             let in_order = patch.effects.iter();
             let in_order =
                 against_base(in_order.filter(|effect| effect.kind == EffectKind::InOrder));
-            let known = |(workload, meter): (&str, Meter)| {
-                let row = (point, meter, workload);
-                in_order.get(&row).or_else(|| of_total.get(&row)).copied()
-            };
-            let effects = self.by_workload(|row| match known(row) {
+            let known = |key| in_order.get(&key).or_else(|| of_total.get(&key));
+            let effects = self.by_workload(|row| match known((point, row)) {
                 Some(effect) => Some(Effect {
                     kind: EffectKind::Cumulative,
-                    ..effect.clone()
+                    ..Effect::clone(effect)
                 }),
                 None => self.cumulative(point, row),
             });
@@ -277,7 +274,7 @@ impl Effects<'_> {
     }
 
     /// Computes the effect of a point against the release.
-    fn cumulative(&self, point: Point, row: (&str, Meter)) -> Option<Effect> {
+    fn cumulative(&self, point: Point, row: ValueRow<'_>) -> Option<Effect> {
         let pair = std::iter::once((point, Point::BASE));
         self.first_of(EffectKind::Cumulative, row, pair)
     }
@@ -297,17 +294,18 @@ impl Effects<'_> {
     pub(super) fn of_operations(&self) -> Vec<Operation> {
         let mut made = Vec::new();
         for (&meter, names) in self.operations {
-            for name in names {
+            for workload in names {
+                let row = ValueRow { meter, workload };
                 let mut effects = Vec::new();
                 for index in 1..=self.header.series.len() {
                     let point = Point::Step(index);
-                    effects.extend(self.in_order(point, (name, meter)));
-                    effects.extend(self.cumulative(point, (name, meter)));
+                    effects.extend(self.in_order(point, row));
+                    effects.extend(self.cumulative(point, row));
                 }
-                let row = RowName::from(name.as_str());
+                let name = RowName::from(workload.as_str());
                 made.push(Operation {
-                    workload: row.workload.to_owned(),
-                    operation: row.operation.unwrap_or_default().to_owned(),
+                    workload: name.workload.to_owned(),
+                    operation: name.operation.unwrap_or_default().to_owned(),
                     meter,
                     effects,
                 });
@@ -342,7 +340,7 @@ impl Effects<'_> {
     fn first_of(
         &self,
         kind: EffectKind,
-        row: (&str, Meter),
+        row: ValueRow<'_>,
         pairs: impl Iterator<Item = (Point, Point)> + Clone,
     ) -> Option<Effect> {
         self.first_in(kind, row, &PAIRINGS, |_, _| pairs.clone())
@@ -353,7 +351,7 @@ impl Effects<'_> {
     fn first_in<I: Iterator<Item = (Point, Point)>>(
         &self,
         kind: EffectKind,
-        row: (&str, Meter),
+        row: ValueRow<'_>,
         pairings: &[Pairing],
         pairs: impl Fn(Pairing, bool) -> I,
     ) -> Option<Effect> {
@@ -373,14 +371,14 @@ impl Effects<'_> {
     }
 
     /// Calls `make` for each meter's suite and its workloads, and collects the results.
-    pub(super) fn by_workload<R>(&self, make: impl Fn((&str, Meter)) -> Option<R>) -> Vec<R> {
+    pub(super) fn by_workload<'s, R>(&'s self, make: impl Fn(ValueRow<'s>) -> Option<R>) -> Vec<R> {
         let mut made = Vec::new();
         let is_asked = |meter: &Meter| self.widths_of.is_none_or(|only| only == *meter);
         for (&meter, workloads) in self.workloads.iter().filter(|(meter, _)| is_asked(meter)) {
             let suite = (workloads.len() > 1).then_some(SUITE);
             let single = workloads.iter().map(String::as_str);
             for workload in suite.into_iter().chain(single) {
-                made.extend(make((workload, meter)));
+                made.extend(make(ValueRow { meter, workload }));
             }
         }
         made
@@ -388,8 +386,7 @@ impl Effects<'_> {
 
     /// Computes the effect for the contrast `of` log costs, from the first source that has it among the
     /// `stale` ones or the others.
-    fn contrast(&self, of: &Contrast, row: (&str, Meter), stale: bool) -> Option<Effect> {
-        let (workload, meter) = row;
+    fn contrast(&self, of: &Contrast, row: ValueRow<'_>, stale: bool) -> Option<Effect> {
         let is_failed = |(point, _): &(Point, f64)| self.header.failed.contains_key(point);
         if of.weights.iter().any(is_failed) {
             return None;
@@ -403,11 +400,11 @@ impl Effects<'_> {
             executed: false,
             ..self.of_same_program(of, row)
         };
-        let is_unexecuted = self.is_unexecuted(&of_servers, workload, meter);
-        if is_unexecuted && meter.is_timed() {
+        let is_unexecuted = self.is_unexecuted(&of_servers, row);
+        if is_unexecuted && row.meter.is_timed() {
             return Some(unexecuted());
         }
-        if self.untimed.contains(workload) && meter.is_timed() {
+        if self.untimed.contains(row.workload) && row.meter.is_timed() {
             return None;
         }
         let mut sources = self.by_staleness(&self.completed, stale);
@@ -462,12 +459,12 @@ impl Effects<'_> {
     }
 
     /// Returns the effect of points that are one binary: none.
-    fn of_same_program(&self, of: &Contrast, (workload, meter): (&str, Meter)) -> Effect {
-        let stopping_rule = self.stopping_rule(0, meter);
+    fn of_same_program(&self, of: &Contrast, row: ValueRow<'_>) -> Effect {
+        let stopping_rule = self.stopping_rule(0, row.meter);
         Effect {
             kind: of.kind,
-            workload: workload.to_owned(),
-            meter,
+            workload: row.workload.to_owned(),
+            meter: row.meter,
             point: of.points.0,
             against: of.points.1,
             low: Some(0.0),
@@ -490,11 +487,11 @@ impl Effects<'_> {
         &self,
         of: &Contrast,
         of_servers: &[(Point, f64)],
-        row: (&str, Meter),
+        row: ValueRow<'_>,
         place: usize,
     ) -> Option<Effect> {
-        let (workload, meter) = row;
-        let tables = self.tables(&self.completed[place].blocks, workload, meter)?;
+        let ValueRow { meter, workload } = row;
+        let tables = self.tables(&self.completed[place].blocks, row)?;
         let averaged = self.averaged(of.pairing, &tables, of_servers);
         let weights = averaged.as_deref().unwrap_or(of_servers);
         let stopping_rule = self.stopping_rule(place, meter);
@@ -511,7 +508,7 @@ impl Effects<'_> {
         let judged = |interval: Interval| match of.pairing {
             Pairing::WithinBlocks => {
                 let squares: f64 = weights.iter().map(|(_, weight)| weight * weight).sum();
-                let prior = self.priors.get((place, meter), workload);
+                let prior = self.priors.get(place, row);
                 let interval = prior.map_or(interval, |prior| interval.moderated(prior, squares));
                 let of_all = self.correlations.widen(key, workload, interval);
                 // What one server alone has hardly shows in all of them.
@@ -524,7 +521,7 @@ impl Effects<'_> {
             }
             Pairing::AcrossBlocks => interval,
         };
-        let rounding = self.rounding(&tables, weights, (meter, of.pairing));
+        let rounding = self.rounding(&tables, weights, meter, of.pairing);
         let judged = |rule| judged(found.interval.under_rule(rule)).rounded(rounding);
         let interval = judged(found.interval.stopping_rule);
         let ended = match self.rule_at_end(meter) {
@@ -604,12 +601,14 @@ impl Effects<'_> {
     ) -> ContrastSample<'s> {
         let (place, statistic, meter) = key;
         let source = &self.completed[place];
+        let row = ValueRow { meter, workload };
+        let names = self.names_of(row);
         ContrastSample {
             tables,
-            units: source.independent(meter, Some(workload), false),
+            units: source.independent(row, false),
             stopping_rule,
             counts: statistic.map_or(is_count(meter), Statistic::is_share),
-            shared: self.shared(key, workload, weights),
+            shared: names.and_then(|names| self.spreads.shared(key, &names, weights)),
             // Most shares of slow slices are 0 at every start.
             states: statistic.map_or(states(meter), |_| 0.0),
             costs: None,
@@ -617,21 +616,13 @@ impl Effects<'_> {
         }
     }
 
-    /// Returns [`SharedSpreads::shared`] over a workload, or over all workloads of a suite.
-    fn shared(
-        &self,
-        key: TableKey,
-        workload: &str,
-        weights: &[(Point, f64)],
-    ) -> Option<SharedVariance> {
-        match workload {
-            SUITE => {
-                let names = self.workloads.get(&key.2)?;
-                self.spreads
-                    .shared(key, names.iter().map(String::as_str), weights)
-            }
-            workload => self.spreads.shared(key, std::iter::once(workload), weights),
+    /// Returns the workload or operation of a row, or all workloads of a suite.
+    fn names_of<'r>(&'r self, row: ValueRow<'r>) -> Option<Vec<&'r str>> {
+        if row.workload != SUITE {
+            return Some(vec![row.workload]);
         }
+        let names = self.workloads.get(&row.meter)?;
+        Some(names.iter().map(String::as_str).collect())
     }
 
     /// Replaces points by the points that have their binary's observations, and adds up their weights;
@@ -702,7 +693,7 @@ impl Effects<'_> {
 
     /// Returns whether the servers of a contrast are the same program for a workload, or for each of a suite: it does
     /// not execute what distinguishes them.
-    fn is_unexecuted(&self, of_servers: &[(Point, f64)], workload: &str, meter: Meter) -> bool {
+    fn is_unexecuted(&self, of_servers: &[(Point, f64)], row: ValueRow<'_>) -> bool {
         if self.unexecuted.is_empty() {
             return false;
         }
@@ -714,13 +705,8 @@ impl Effects<'_> {
             }
             joined.values().all(|weight| *weight == 0.0)
         };
-        match workload {
-            SUITE => {
-                let names = self.workloads.get(&meter);
-                names.is_some_and(|names| names.iter().all(|name| on(name)))
-            }
-            workload => on(workload),
-        }
+        self.names_of(row)
+            .is_some_and(|names| names.into_iter().all(on))
     }
 
     /// Returns the rule that determined the number of blocks of the source at `place`.
@@ -748,7 +734,8 @@ impl Effects<'_> {
         &self,
         tables: &[&BlockTable],
         weights: &[(Point, f64)],
-        (meter, pairing): (Meter, Pairing),
+        meter: Meter,
+        pairing: Pairing,
     ) -> f64 {
         let step = self.clock.get(&meter);
         if step.is_none() && is_count(meter) && pairing == Pairing::WithinBlocks {
@@ -786,17 +773,11 @@ impl Effects<'_> {
     pub(super) fn tables<'t>(
         &self,
         tables: &'t TablesByMeter,
-        workload: &str,
-        meter: Meter,
+        row: ValueRow<'_>,
     ) -> Option<Vec<&'t BlockTable>> {
-        let of_meter = tables.get(&meter)?;
-        match workload {
-            SUITE => {
-                let names = self.workloads.get(&meter)?;
-                names.iter().map(|name| of_meter.get(name)).collect()
-            }
-            workload => Some(vec![of_meter.get(workload)?]),
-        }
+        let of_meter = tables.get(&row.meter)?;
+        let names = self.names_of(row)?;
+        names.into_iter().map(|name| of_meter.get(name)).collect()
     }
 
     /// Returns the point whose observations stand for `point`: the measured one with the same binary. The
@@ -822,13 +803,13 @@ fn drift_of_run(values: &[f64], blocks: usize) -> Option<String> {
     ))
 }
 
-/// Maps point, meter and workload to the effect against the release, the first if there are several.
+/// Maps point and row to the effect against the release, the first if there are several.
 fn against_base<'e>(
     effects: impl Iterator<Item = &'e Effect>,
-) -> BTreeMap<(Point, Meter, &'e str), &'e Effect> {
+) -> BTreeMap<(Point, ValueRow<'e>), &'e Effect> {
     let mut by_row = BTreeMap::new();
     for effect in effects.filter(|effect| effect.against == Point::BASE) {
-        let row = (effect.point, effect.meter, effect.workload.as_str());
+        let row = (effect.point, ValueRow::new(&effect.workload, effect.meter));
         by_row.entry(row).or_insert(effect);
     }
     by_row

@@ -3,6 +3,7 @@
 use super::contrast::{mean_contrast, over_units};
 use super::document::{Effect, EndToEnd};
 use super::effects::Effects;
+use super::tables::ValueRow;
 use crate::stats::SpeedChange;
 
 impl Effects<'_> {
@@ -20,28 +21,23 @@ impl Effects<'_> {
         if weights.is_empty() || !effect.executed {
             return None;
         }
+        let row = ValueRow::new(&effect.workload, effect.meter);
         self.by_staleness(&self.completed, false)
             .find_map(|(place, source)| {
                 let of = |tables, direct: bool| {
-                    let tables = self.tables(tables, &effect.workload, effect.meter)?;
+                    let tables = self.tables(tables, row)?;
                     // The end-to-end blocks have no control.
                     let averaged = self.with_control(&tables, &weights);
                     let weights = averaged.as_deref().unwrap_or(&weights);
                     let by_block = mean_contrast(&tables, weights);
-                    let found = over_units(
-                        source.independent(effect.meter, Some(&effect.workload), direct),
-                        weights,
-                        &by_block,
-                        // The same rule determines the number of both kinds of block.
-                        self.stopping_rule(place, effect.meter),
-                    )?;
-                    let interval = if direct {
-                        found
-                    } else {
-                        let key = (place, None, effect.meter);
-                        let correlations = &self.correlations;
-                        correlations.widen(key, &effect.workload, found)
-                    };
+                    // The same rule determines the number of both kinds of block.
+                    let rule = self.stopping_rule(place, row.meter);
+                    let units = source.independent(row, direct);
+                    let mut interval = over_units(units, weights, &by_block, rule)?;
+                    if !direct {
+                        let key = (place, None, row.meter);
+                        interval = self.correlations.widen(key, row.workload, interval);
+                    }
                     Some((interval, by_block.len()))
                 };
                 let (total, blocks) = of(&source.blocks, false)?;

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::document::{Effect, EffectKind, SUITE};
 use super::effects::Effects;
-use super::tables::each;
+use super::tables::{ValueRow, each};
 use crate::stats::BlockTable;
-use perfquilt_model::observation::{ExcludedReadings, Meter};
+use perfquilt_model::observation::ExcludedReadings;
 use perfquilt_model::point::Point;
 
 /// The sets of points compared together, each with that of its points which is in the fewest sets: all sets have the
@@ -36,27 +36,29 @@ impl Effects<'_> {
         let Some(own) = self.sources.first() else {
             return Vec::new();
         };
-        let mut rows: BTreeMap<(Meter, &str), Vec<&Effect>> = BTreeMap::new();
+        let mut rows: BTreeMap<ValueRow<'_>, Vec<&Effect>> = BTreeMap::new();
         let mut direct = BTreeSet::new();
         for effect in effects {
-            let row = (effect.meter, effect.workload.as_str());
-            rows.entry(row).or_default().push(effect);
+            rows.entry(ValueRow::new(&effect.workload, effect.meter))
+                .or_default()
+                .push(effect);
             if effect.kind == EffectKind::Total {
                 direct.extend(self.points_of(effect, ""));
             }
         }
         let direct = by_point(&direct);
         let mut left_out = Vec::new();
-        for (meter, workload, table) in each(&own.blocks) {
-            let of = |name| rows.get(&(meter, name)).into_iter().flatten();
-            let sets: BTreeSet<BTreeSet<Point>> = of(workload)
-                .chain(of(SUITE))
-                .flat_map(|effect| self.points_of(effect, workload))
+        for (row, table) in each(&own.blocks) {
+            let suite = ValueRow::new(SUITE, row.meter);
+            let of = |row| rows.get(&row).into_iter().flatten();
+            let sets: BTreeSet<BTreeSet<Point>> = of(row)
+                .chain(of(suite))
+                .flat_map(|effect| self.points_of(effect, row.workload))
                 .collect();
-            left_out.extend(self.unused(meter, workload, table, &by_point(&sets)));
+            left_out.extend(self.unused(row, table, &by_point(&sets)));
         }
-        for (meter, workload, table) in each(&own.direct) {
-            left_out.extend(self.unused(meter, workload, table, &direct));
+        for (row, table) in each(&own.direct) {
+            left_out.extend(self.unused(row, table, &direct));
         }
         left_out
     }
@@ -87,8 +89,7 @@ impl Effects<'_> {
     /// Returns the values of a table that belong to none of the compared sets of points in their block.
     fn unused(
         &self,
-        meter: Meter,
-        workload: &str,
+        row: ValueRow<'_>,
         table: &BlockTable,
         sets: &SetsByPoint<'_>,
     ) -> Vec<ExcludedReadings> {
@@ -105,8 +106,8 @@ impl Effects<'_> {
         counts
             .into_iter()
             .map(|(reason, count)| ExcludedReadings {
-                workload: workload.to_owned(),
-                meter,
+                workload: row.workload.to_owned(),
+                meter: row.meter,
                 count,
                 reason,
             })

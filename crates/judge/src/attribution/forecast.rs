@@ -281,7 +281,7 @@ impl Design<'_> {
     ) -> Result<SimulatedExperiment> {
         let most = self.most();
         let mut header = ExperimentHeader::new(SIMULATION, SIMULATION);
-        let mut machine = SimulatedMachine::new(self, scatter, (number, place));
+        let mut machine = SimulatedMachine::new(self, scatter, number, place);
         let patches = machine.points.len() - 2;
         header.experiment = SIMULATION.to_owned();
         header.series = (1..=patches).map(|patch| patch.to_string()).collect();
@@ -364,7 +364,7 @@ enum ScatterSource<'a> {
 
 impl<'a> ScatterSource<'a> {
     /// Returns the source of experiment `number` on the workload at `place`, and the number of its patches.
-    fn of(design: &Design<'_>, scatter: &'a Scatter, (number, place): (u32, u64)) -> (Self, usize) {
+    fn of(design: &Design<'_>, scatter: &'a Scatter, number: u32, place: u64) -> (Self, usize) {
         let all = match scatter {
             Scatter::Assumed(sd) => return (ScatterSource::Assumed(*sd), design.patches),
             Scatter::Measured(all) => all,
@@ -385,8 +385,8 @@ impl<'a> ScatterSource<'a> {
 }
 
 impl<'a> SimulatedMachine<'a> {
-    fn new(design: &'a Design<'a>, scatter: &'a Scatter, (number, place): (u32, u64)) -> Self {
-        let (source, patches) = ScatterSource::of(design, scatter, (number, place));
+    fn new(design: &'a Design<'a>, scatter: &'a Scatter, number: u32, place: u64) -> Self {
+        let (source, patches) = ScatterSource::of(design, scatter, number, place);
         let patches = patches.clamp(1, MOST_PATCHES);
         let points = (0..=patches).map(Point::Step).chain([Point::Control]);
         let points: Vec<Point> = points.collect();
@@ -532,7 +532,7 @@ mod tests {
         let mut collector = Collector::new(&header, &supplement).unwrap();
         let scatter = Scatter::Assumed(SD);
         let design = design(&scatter, patches, blocks);
-        let mut machine = SimulatedMachine::new(&design, &scatter, (0, 0));
+        let mut machine = SimulatedMachine::new(&design, &scatter, 0, 0);
         for block in 0..blocks {
             for mut observation in machine.block(block) {
                 observation.value = (SD * normal(random)).exp();

@@ -52,7 +52,7 @@ const OVER_ALL: f64 = 0.8;
 /// Single workloads of patches are *cells*, judged with the rest: of the cells called changed, at most one in a hundred is
 /// unchanged on average ([`judge_cells`]). The total is a family likewise; operations are cells of
 /// families without rows over all workloads, with the whole error. The meters beside the first one, which verdicts are
-/// about, divide the error of one family among them ([`MeterShares`]). `margins` are fractions of speed. On timed meters, rows of patches that changed the instructions have a larger share
+/// about, divide the error of one family among them ([`MeterRules`]). `margins` are fractions of speed. On timed meters, rows of patches that changed the instructions have a larger share
 /// of the error ([`row_weights`]).
 pub(super) fn adjust(
     patches: &mut [PatchEffects],
@@ -61,12 +61,12 @@ pub(super) fn adjust(
     margins: &BTreeMap<Meter, f64>,
 ) {
     let judged = patches.iter().flat_map(|of| &of.effects);
-    let meters = MeterShares::of(judged.chain(&*total));
+    let meters = MeterRules::of(margins, judged.chain(&*total));
     let of_patches = patches
         .iter_mut()
         .map(|patch| (patch.index, patch.effects.as_mut_slice()));
-    judge_families(of_patches, margins, &meters);
-    judge_families(std::iter::once((0, &mut *total)), margins, &meters);
+    judge_families(of_patches, &meters);
+    judge_families(std::iter::once((0, &mut *total)), &meters);
     let mut over_operations = Families::new();
     for effect in operations.iter_mut().flat_map(|of| &mut of.effects) {
         if effect.p_value.is_some() {
@@ -80,12 +80,7 @@ pub(super) fn adjust(
         }
     }
     for ((_, meter), family) in over_operations {
-        judge_cells(
-            family,
-            margins.get(&meter).copied(),
-            1.0,
-            meters.of_meter(meter),
-        );
+        judge_cells(family, meters.rule(meter), 1.0);
     }
     let operations = operations.iter_mut().map(|of| &mut of.effects);
     let patches = patches.iter_mut().map(|patch| &mut patch.effects);
@@ -101,8 +96,7 @@ pub(super) fn adjust(
 /// kinds and workloads.
 fn judge_families<'a>(
     subjects: impl Iterator<Item = (usize, &'a mut [Effect])>,
-    margins: &BTreeMap<Meter, f64>,
-    meters: &MeterShares,
+    meters: &MeterRules<'_>,
 ) {
     let mut rows = Families::new();
     let mut cells = Families::new();
@@ -120,7 +114,7 @@ fn judge_families<'a>(
             .filter(|of| of.workload != SUITE && of.is_measured())
         {
             let most = outside.entry((cell.kind, cell.meter)).or_default();
-            *most = most.max(any_outside(cell, margins.get(&cell.meter).copied()));
+            *most = most.max(any_outside(cell, meters.rule(cell.meter).margin));
         }
         for (effect, changed) in effects.iter_mut().zip(changed) {
             if effect.p_value.is_none() {
@@ -132,11 +126,8 @@ fn judge_families<'a>(
             } else {
                 &mut rows
             };
-            let cells_outside = if effect.workload == SUITE {
-                outside.get(&family).copied().unwrap_or_default()
-            } else {
-                0.0
-            };
+            let of_suite = outside.get(&family).filter(|_| effect.workload == SUITE);
+            let cells_outside = of_suite.copied().unwrap_or_default();
             families.entry(family).or_default().push(FamilyRow {
                 patch: index,
                 changed,
@@ -151,45 +142,50 @@ fn judge_families<'a>(
         } else {
             1.0
         };
-        let of_meter = meters.of_meter(family.1);
-        judge_rows(rows, margins.get(&family.1).copied(), share, of_meter);
+        judge_rows(rows, meters.rule(family.1), share);
     }
     for ((_, meter), cells) in cells {
-        let of_meter = meters.of_meter(meter);
-        judge_cells(
-            cells,
-            margins.get(&meter).copied(),
-            1.0 - OVER_ALL,
-            of_meter,
-        );
+        judge_cells(cells, meters.rule(meter), 1.0 - OVER_ALL);
     }
 }
 
-/// The meters' shares of the error.
+/// A meter's equivalence margin, and its share of the error.
+#[derive(Clone, Copy)]
+struct MeterRule {
+    margin: Option<f64>,
+    share: f64,
+}
+
+/// The meters' margins and shares of the error.
 ///
 /// The first meter is the primary one: verdicts, headlines and exit codes are about it, and its families have the whole
 /// error. The others are secondary. Together they have the error of one family, in equal parts (Bonferroni), so that
 /// reading more meters does not make a false claim more likely.
-struct MeterShares {
+struct MeterRules<'a> {
+    margins: &'a BTreeMap<Meter, f64>,
     primary: Option<Meter>,
     secondary: usize,
 }
 
-impl MeterShares {
-    fn of<'a>(judged: impl Iterator<Item = &'a Effect>) -> Self {
+impl<'a> MeterRules<'a> {
+    fn of<'e>(margins: &'a BTreeMap<Meter, f64>, judged: impl Iterator<Item = &'e Effect>) -> Self {
         let tested = judged.filter(|effect| effect.p_value.is_some());
         let meters: BTreeSet<Meter> = tested.map(|effect| effect.meter).collect();
-        MeterShares {
+        MeterRules {
+            margins,
             primary: meters.first().copied(),
             secondary: meters.len().saturating_sub(1),
         }
     }
 
-    fn of_meter(&self, meter: Meter) -> f64 {
-        if self.primary == Some(meter) {
-            1.0
-        } else {
-            1.0 / self.secondary.max(1) as f64
+    fn rule(&self, meter: Meter) -> MeterRule {
+        MeterRule {
+            margin: self.margins.get(&meter).copied(),
+            share: if self.primary == Some(meter) {
+                1.0
+            } else {
+                1.0 / self.secondary.max(1) as f64
+            },
         }
     }
 }
@@ -329,9 +325,9 @@ impl Figures {
     }
 }
 
-/// Judges rows by Holm with `share` of the error that the meter has, `of_meter` of the whole.
-fn judge_rows(mut family: Vec<FamilyRow<'_>>, margin: Option<f64>, share: f64, of_meter: f64) {
-    let share = share * of_meter;
+/// Judges rows by Holm with `share` of the error that the meter has.
+fn judge_rows(mut family: Vec<FamilyRow<'_>>, meter: MeterRule, share: f64) {
+    let share = share * meter.share;
     let row_weights = row_weights(&family);
     let figures: Vec<Figures> = family.iter().map(|row| Figures::of(row.effect)).collect();
     let mut probabilities = Vec::new();
@@ -344,21 +340,21 @@ fn judge_rows(mut family: Vec<FamilyRow<'_>>, margin: Option<f64>, share: f64, o
     let adjusted = holm_weighted(&probabilities, &weights);
     let mut adjusted = adjusted.into_iter().map(|p| (p / share).min(1.0));
     let mut shares = weights.iter().map(|weight| share * weight / all);
-    let inside = inside(&family, margin, of_meter, holm_weighted);
+    let inside = inside(&family, meter, holm_weighted);
     for (row, (figures, inside)) in family.iter_mut().zip(figures.iter().zip(inside)) {
         let own = adjusted.by_ref().zip(shares.by_ref());
         conclude(row.effect, own.take(figures.p_values.len()), inside);
     }
 }
 
-/// Judges cells with `share` of the error that the meter has, `of_meter` of the whole: a cell's p-value is that of Simes's test over its figures (R. J. Simes, *An
+/// Judges cells with `share` of the error that the meter has: a cell's p-value is that of Simes's test over its figures (R. J. Simes, *An
 /// improved Bonferroni procedure*, Biometrika 73, 1986), Benjamini and Hochberg's method selects cells, and within a
 /// selected one the figures are judged by the same method at the level of the selection, which keeps the average error
 /// over the selected cells (Y. Benjamini and M. Bogomolov, *Selective inference on multiple families of hypotheses*,
 /// Journal of the Royal Statistical Society B 76, 2014). So a changed cell that shows in several figures is one claim, and
 /// allows no further false ones.
-fn judge_cells(mut family: Vec<FamilyRow<'_>>, margin: Option<f64>, share: f64, of_meter: f64) {
-    let share = share * of_meter;
+fn judge_cells(mut family: Vec<FamilyRow<'_>>, meter: MeterRule, share: f64) {
+    let share = share * meter.share;
     let weights = row_weights(&family);
     let figures: Vec<Figures> = family.iter().map(|row| Figures::of(row.effect)).collect();
     let within: Vec<Vec<f64>> = figures
@@ -370,7 +366,7 @@ fn judge_cells(mut family: Vec<FamilyRow<'_>>, margin: Option<f64>, share: f64, 
         .map(|adjusted| adjusted.iter().copied().fold(1.0, f64::min))
         .collect();
     let selected = benjamini_hochberg_weighted(&simes, &weights);
-    let inside = inside(&family, margin, of_meter, benjamini_hochberg_weighted);
+    let inside = inside(&family, meter, benjamini_hochberg_weighted);
     let all = family.len() as f64;
     let mut ascending = selected.clone();
     ascending.sort_by(f64::total_cmp);
@@ -401,16 +397,15 @@ struct EquivalencePValues {
 /// Returns the adjusted p-values of the equivalence tests of a family's rows, with equal shares.
 fn inside(
     family: &[FamilyRow<'_>],
-    margin: Option<f64>,
-    of_meter: f64,
+    meter: MeterRule,
     adjust: fn(&[f64], &[f64]) -> Vec<f64>,
 ) -> Vec<EquivalencePValues> {
     let adjusted = |of: fn(&FamilyRow<'_>, Option<f64>) -> f64| {
         let rows = family.iter();
-        let raw: Vec<f64> = rows.map(|row| of(row, margin)).collect();
+        let raw: Vec<f64> = rows.map(|row| of(row, meter.margin)).collect();
         let adjusted = adjust(&raw, &vec![1.0; raw.len()]).into_iter();
         adjusted
-            .map(|p| (p / of_meter).min(1.0))
+            .map(|p| (p / meter.share).min(1.0))
             .collect::<Vec<f64>>()
     };
     let typical = adjusted(|row, margin| outside(row.effect, margin));

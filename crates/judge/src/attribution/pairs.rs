@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use super::contrast::Pairing;
 use super::document::SUITE;
 use super::points::Points;
-use super::tables::{NamesByMeter, ObservationSource};
+use super::tables::{NamesByMeter, ObservationSource, ValueRow};
 use super::unexecuted::Unexecuted;
 use crate::stats::BlockTable;
 use perfquilt_model::observation::{ExperimentHeader, Meter};
@@ -62,8 +62,8 @@ impl Pairs {
         pairs
     }
 
-    fn row(&self, workload: &str, meter: Meter) -> Option<&RowPairs> {
-        self.rows.get(&meter)?.get(workload)
+    fn row(&self, row: ValueRow<'_>) -> Option<&RowPairs> {
+        self.rows.get(&row.meter)?.get(row.workload)
     }
 
     /// Iterates over the points before `point`, whose values are those of `server`, that may share a block with it in an
@@ -72,11 +72,12 @@ impl Pairs {
     pub(super) fn earlier(
         &self,
         pairing: Pairing,
-        (workload, meter): (&str, Meter),
-        (point, server): (Point, Point),
+        row: ValueRow<'_>,
+        point: Point,
+        server: Point,
         stale: bool,
     ) -> impl Iterator<Item = Point> + use<> {
-        let row = self.row(workload, meter);
+        let row = self.row(row);
         let stale = usize::from(stale);
         let own = point.step().filter(|_| point == server);
         let bits = row.map(|row| match pairing {
@@ -100,8 +101,8 @@ impl Pairs {
     }
 
     /// Returns the nearest point before `point` with values in any experiment.
-    pub(super) fn last_valued(&self, workload: &str, meter: Meter, point: Point) -> Option<Point> {
-        let row = self.row(workload, meter)?;
+    pub(super) fn last_valued(&self, row: ValueRow<'_>, point: Point) -> Option<Point> {
+        let row = self.row(row)?;
         let before = point.step()?;
         let all = row.valued.iter().flatten();
         let last = all.filter_map(|bits| bits.last_before(before)).max();
@@ -418,10 +419,14 @@ mod tests {
             unexecuted: &unexecuted,
         };
         let pairs = Pairs::of(&facts, &workloads, &NamesByMeter::new());
+        fn row(workload: &str) -> ValueRow<'_> {
+            let meter = Meter::Time;
+            ValueRow { meter, workload }
+        }
         let sharing = |workload: &str, point: usize| -> Vec<Point> {
             let point = Point::Step(point);
-            let both = (point, points.server_of(point));
-            let found = pairs.earlier(Pairing::WithinBlocks, (workload, Meter::Time), both, false);
+            let (row, server) = (row(workload), points.server_of(point));
+            let found = pairs.earlier(Pairing::WithinBlocks, row, point, server, false);
             found.collect()
         };
         assert_eq!(sharing("a", 150), [100].map(Point::Step));
@@ -430,7 +435,7 @@ mod tests {
         // 90 is the same program as 70, whose values are its own.
         assert_eq!(sharing("b", 90), [70, 0].map(Point::Step));
         assert!(sharing("a", 80).is_empty());
-        let last = |point: usize| pairs.last_valued(SUITE, Meter::Time, Point::Step(point));
+        let last = |point: usize| pairs.last_valued(row(SUITE), Point::Step(point));
         assert_eq!(last(100), Some(Point::Step(90)));
         assert_eq!(last(80), Some(Point::Step(70)));
     }

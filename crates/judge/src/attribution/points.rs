@@ -27,7 +27,7 @@ impl Points {
         unexecuted: &Unexecuted,
     ) -> Self {
         let tables = sources.iter().flat_map(ObservationSource::each);
-        let measured = tables.flat_map(|(_, _, table)| table.points());
+        let measured = tables.flat_map(|(_, table)| table.points());
         let mut points = Points {
             servers: servers(&header.identical),
             measured: measured.copied().collect(),

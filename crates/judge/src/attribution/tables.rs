@@ -1,6 +1,7 @@
 //! Tables of observations, by the experiment that made them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::OnceLock;
 
 use super::document::SUITE;
@@ -11,12 +12,36 @@ use perfquilt_model::observation::{Meter, Observation, RowName, Statistic};
 /// Tables by meter and workload.
 pub(super) type TablesByMeter = BTreeMap<Meter, BTreeMap<String, BlockTable>>;
 
+/// A meter's values of a workload, of an operation, or of all workloads as [`SUITE`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct ValueRow<'a> {
+    pub(super) meter: Meter,
+    pub(super) workload: &'a str,
+}
+
+impl<'a> ValueRow<'a> {
+    pub(super) fn new(workload: &'a str, meter: Meter) -> Self {
+        ValueRow { meter, workload }
+    }
+
+    /// Returns whether it is that of a whole workload, not of an operation of one.
+    pub(super) fn is_whole(self, workloads: &NamesByMeter) -> bool {
+        let names = workloads.get(&self.meter);
+        names.is_some_and(|names| names.contains(self.workload))
+    }
+}
+
+impl fmt::Display for ValueRow<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.workload, self.meter)
+    }
+}
+
 /// Iterates over the tables.
-pub(super) fn each(tables: &TablesByMeter) -> impl Iterator<Item = (Meter, &String, &BlockTable)> {
+pub(super) fn each(tables: &TablesByMeter) -> impl Iterator<Item = (ValueRow<'_>, &BlockTable)> {
     tables.iter().flat_map(|(&meter, by_workload)| {
-        by_workload
-            .iter()
-            .map(move |(workload, table)| (meter, workload, table))
+        let tables = by_workload.iter();
+        tables.map(move |(workload, table)| (ValueRow { meter, workload }, table))
     })
 }
 
@@ -115,32 +140,40 @@ impl ObservationSource {
         is_new
     }
 
-    /// Returns the independent units of the blocks over all points on a workload, operation or suite, or of the end-to-end
-    /// check's if `direct`: machines, if enough of them measured such blocks; blocks, where layouts show no variance in
-    /// comparisons. Costs of single points (no `row`) always vary with layouts.
-    pub(super) fn independent(&self, meter: Meter, row: Option<&str>, direct: bool) -> &Units {
-        let machines = if meter.is_timed() {
-            self.machines.units(direct)
-        } else {
-            self.counting_machines.units(direct)
+    /// Returns the independent units of a row in the blocks over all points, or in the end-to-end check's if `direct`: machines,
+    /// if enough of them measured such blocks; blocks, where layouts show no variance in comparisons.
+    pub(super) fn independent(&self, row: ValueRow<'_>, direct: bool) -> &Units {
+        let by_layout = || {
+            if direct {
+                self.direct_units.get(&row.meter).unwrap_or(Units::none())
+            } else {
+                self.by_layout(row)
+            }
         };
-        let by_meter = if direct {
-            &self.direct_units
+        self.machines_of(row.meter)
+            .units(direct)
+            .unwrap_or_else(by_layout)
+    }
+
+    /// Returns the independent units of the costs of single points, which always vary with layouts.
+    pub(super) fn independent_points(&self, meter: Meter) -> &Units {
+        let machines = self.machines_of(meter).units(false);
+        machines.unwrap_or_else(|| self.units_of(meter))
+    }
+
+    fn machines_of(&self, meter: Meter) -> &Machines {
+        if meter.is_timed() {
+            &self.machines
         } else {
-            &self.units
-        };
-        let of_row = row.filter(|_| !direct);
-        machines
-            .or_else(|| self.units_in(meter, of_row?))
-            .or_else(|| by_meter.get(&meter))
-            .unwrap_or(Units::none())
+            &self.counting_machines
+        }
     }
 
     /// Returns the units of the blocks over all points that share layouts on a row; the blocks, where layouts show no
     /// variance.
-    pub(super) fn by_layout(&self, meter: Meter, row: &str) -> &Units {
-        let blocks = self.units_in(meter, row);
-        blocks.unwrap_or_else(|| self.units_of(meter))
+    pub(super) fn by_layout(&self, row: ValueRow<'_>) -> &Units {
+        let blocks = self.units_in(row);
+        blocks.unwrap_or_else(|| self.units_of(row.meter))
     }
 
     /// Returns the units of the blocks over all points that share layouts.
@@ -149,15 +182,16 @@ impl ObservationSource {
     }
 
     /// Returns the blocks as units if layouts show no variance on a row.
-    fn units_in(&self, meter: Meter, row: &str) -> Option<&Units> {
+    fn units_in(&self, row: ValueRow<'_>) -> Option<&Units> {
         let known = self.without_effect.get_or_init(|| {
             let timed = self.blocks.iter().filter(|(meter, _)| meter.is_timed());
             timed
                 .filter_map(|(&meter, tables)| Some((meter, self.without_effect(meter, tables)?)))
                 .collect()
         });
-        let of_meter = known.get(&meter)?;
-        of_meter.rows.contains(row).then_some(&of_meter.units)
+        let of_meter = known.get(&row.meter)?;
+        let has_row = of_meter.rows.contains(row.workload);
+        has_row.then_some(&of_meter.units)
     }
 
     fn without_effect(
@@ -187,7 +221,7 @@ impl ObservationSource {
     }
 
     /// Iterates over the tables of the blocks over all points.
-    pub(super) fn each(&self) -> impl Iterator<Item = (Meter, &String, &BlockTable)> {
+    pub(super) fn each(&self) -> impl Iterator<Item = (ValueRow<'_>, &BlockTable)> {
         each(&self.blocks)
     }
 
@@ -235,7 +269,7 @@ impl ObservationSource {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.each().all(|(_, _, table)| table.blocks() == 0)
+        self.each().all(|(_, table)| table.blocks() == 0)
     }
 }
 

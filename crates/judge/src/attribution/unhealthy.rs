@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::document::ExcludedMachine;
-use super::tables::{NamesByMeter, ObservationSource};
+use super::tables::{NamesByMeter, ObservationSource, ValueRow};
 use crate::stats::{HealthTest, Symptom, holm};
 use perfquilt_model::observation::Meter;
 
@@ -34,29 +34,22 @@ pub(super) fn unhealthy(
     source: &ObservationSource,
     workloads: &NamesByMeter,
 ) -> (BTreeSet<u32>, Vec<ExcludedMachine>) {
-    let mut tests: Vec<(Meter, &String, HealthTest)> = Vec::new();
+    let mut tests: Vec<(ValueRow<'_>, HealthTest)> = Vec::new();
     let by_block = source.machines.by_block();
-    let whole = |meter: &Meter, name: &String| {
-        workloads
-            .get(meter)
-            .is_some_and(|names| names.contains(name))
-    };
-    let timed = source
-        .each()
-        .filter(|(meter, name, _)| is_tested(*meter) && whole(meter, name));
-    let timed: Vec<_> = timed.collect();
+    let is_timed = |row: &ValueRow<'_>| is_tested(row.meter) && row.is_whole(workloads);
+    let timed: Vec<_> = source.each().filter(|(row, _)| is_timed(row)).collect();
     let permutations = u32::try_from(permutations(timed.len())).unwrap_or(u32::MAX);
-    for (meter, workload, table) in timed {
-        let units = source.units_of(meter);
+    for (row, table) in timed {
+        let units = source.units_of(row.meter);
         let window = table.largest_window();
         let found = window.test_health(by_block, units, permutations);
-        tests.extend(found.into_iter().map(|test| (meter, workload, test)));
+        tests.extend(found.into_iter().map(|test| (row, test)));
     }
-    let p_values: Vec<f64> = tests.iter().map(|(_, _, test)| test.p_value).collect();
+    let p_values: Vec<f64> = tests.iter().map(|(_, test)| test.p_value).collect();
     let names = source.machines.names();
     let mut numbers = BTreeSet::new();
     let mut excluded: Vec<ExcludedMachine> = Vec::new();
-    for ((meter, workload, test), p_value) in tests.iter().zip(holm(&p_values)) {
+    for ((row, test), p_value) in tests.iter().zip(holm(&p_values)) {
         let is_large = match test.symptom {
             Symptom::Control(difference) => difference.abs() >= LARGEST_CONTROL,
             Symptom::Spread(factor) => factor >= LARGEST_SPREAD,
@@ -71,8 +64,8 @@ pub(super) fn unhealthy(
                 .copied()
                 .unwrap_or_default()
                 .to_owned(),
-            workload: (*workload).clone(),
-            meter: *meter,
+            workload: row.workload.to_owned(),
+            meter: row.meter,
             blocks: by_block
                 .values()
                 .filter(|number| **number == test.group)

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::correlation::TableKey;
-use super::tables::{NamesByMeter, ObservationSource, rows};
+use super::tables::{NamesByMeter, ObservationSource, ValueRow, rows};
 use crate::stats::{BlockTable, SharedVariance, VariancePrior, shared_rows};
 use perfquilt_model::observation::{Meter, Statistic};
 use perfquilt_model::point::Point;
@@ -43,16 +43,18 @@ impl Priors {
                 continue;
             }
             for (&meter, tables) in source.blocks.iter().filter(|(meter, _)| !is_count(**meter)) {
-                let of_rows = rows(tables, workloads.get(&meter)).filter_map(|(name, tables)| {
-                    let units = source.independent(meter, Some(name), false);
-                    let of_sums = VariancePrior::of(&units.rows_by_unit(&shared_rows(&tables)?))?;
-                    let count = tables.len() as f64;
-                    let prior = VariancePrior {
-                        variance: of_sums.variance / (count * count),
-                        ..of_sums
-                    };
-                    Some((name.to_owned(), prior))
-                });
+                let of_rows =
+                    rows(tables, workloads.get(&meter)).filter_map(|(workload, tables)| {
+                        let units = source.independent(ValueRow { meter, workload }, false);
+                        let of_sums =
+                            VariancePrior::of(&units.rows_by_unit(&shared_rows(&tables)?))?;
+                        let count = tables.len() as f64;
+                        let prior = VariancePrior {
+                            variance: of_sums.variance / (count * count),
+                            ..of_sums
+                        };
+                        Some((workload.to_owned(), prior))
+                    });
                 let of_rows = of_rows.collect();
                 priors.0.insert((place, meter), of_rows);
             }
@@ -60,12 +62,9 @@ impl Priors {
         priors
     }
 
-    pub(super) fn get(
-        &self,
-        (place, meter): (usize, Meter),
-        workload: &str,
-    ) -> Option<VariancePrior> {
-        self.0.get(&(place, meter))?.get(workload).copied()
+    pub(super) fn get(&self, place: usize, row: ValueRow<'_>) -> Option<VariancePrior> {
+        let of_meter = self.0.get(&(place, row.meter))?;
+        of_meter.get(row.workload).copied()
     }
 }
 
@@ -86,8 +85,8 @@ impl SharedSpreads {
                 .map(|(meter, tables)| (None, meter, tables))
                 .chain(shares);
             for (statistic, &meter, tables) in tables {
-                let of = |name: &str, table: &BlockTable| {
-                    let units = source.independent(meter, Some(name), false);
+                let of = |workload: &str, table: &BlockTable| {
+                    let units = source.independent(ValueRow { meter, workload }, false);
                     let window = table.largest_window();
                     let means = units.averaged(&window.complete());
                     let (variance, range) = means.variance_and_range()?;
@@ -111,16 +110,15 @@ impl SharedSpreads {
 
     /// Returns the pooled variance of a contrast over `workloads`; `None` if its values are not counts or
     /// there are too few.
-    pub(super) fn shared<'n>(
+    pub(super) fn shared(
         &self,
         key: TableKey,
-        workloads: impl Iterator<Item = &'n str>,
+        workloads: &[&str],
         weights: &[(Point, f64)],
     ) -> Option<SharedVariance> {
         let of_meter = self.0.get(&key)?;
-        let each: Vec<ValueSpread> = workloads
-            .map(|name| of_meter.get(name).copied())
-            .collect::<Option<_>>()?;
+        let each = workloads.iter().map(|name| of_meter.get(*name));
+        let each: Vec<&ValueSpread> = each.collect::<Option<_>>()?;
         let n = each.len() as f64;
         let squares: f64 = weights.iter().map(|(_, weight)| weight * weight).sum();
         let sides: f64 = weights.iter().map(|(_, weight)| weight.abs()).sum::<f64>() / 2.0;

@@ -8,7 +8,7 @@ use super::correlation::is_single_round;
 use super::document::{
     Attribution, DRIFT, Dependence, Effect, EffectKind, ExcludedMachine, PatchEffects, SUITE,
 };
-use super::tables::ObservationSource;
+use super::tables::{ObservationSource, ValueRow};
 use super::unexecuted::Unexecuted;
 use crate::stats::{
     BlockTable, CompleteBlocks, FEWEST_COUNTED, Symptom, are_equal, between_rounds, blocks_needed,
@@ -33,11 +33,6 @@ const PREEMPTED: f64 = 100.0;
 /// The ratio of processor frequencies above which a warning is due.
 const FREQUENCY: f64 = 1.05;
 
-/// Returns the name of a table.
-fn row(workload: &str, meter: Meter) -> String {
-    format!("{workload} ({meter})")
-}
-
 /// `point 2`, `points 2, 3`, `points 2, 3, 4, 5 and 7 more`.
 fn list(points: &[Point]) -> String {
     let noun = if points.len() > 1 { "points" } else { "point" };
@@ -48,10 +43,10 @@ fn list(points: &[Point]) -> String {
 pub(super) type Ground = (Warning, Option<Withheld>);
 
 /// Withholds the effects on a row that compare one of `points`, or all of them if there are none, for this `reason`.
-fn withheld(workload: &str, meter: Meter, points: Vec<Point>, reason: &str) -> Withheld {
+fn withheld(row: ValueRow<'_>, points: Vec<Point>, reason: &str) -> Withheld {
     Withheld {
-        workload: Some(workload.to_owned()),
-        meter: Some(meter),
+        workload: Some(row.workload.to_owned()),
+        meter: Some(row.meter),
         points,
         reason: reason.to_owned(),
     }
@@ -68,17 +63,16 @@ pub(super) fn grounds(
 ) -> Vec<Ground> {
     let mut grounds = changed_points(source, dependence);
     grounds.extend(lacking_operations(header, source, left_out));
-    for (meter, workload, table) in source.each() {
-        let row = row(workload, meter);
+    for (row, table) in source.each() {
         let complete = table.largest_window().complete();
         let still = complete.len() > 2 && complete.spread().is_some_and(|sd| sd < 1e-12);
-        if still && meter != Meter::Instructions {
+        if still && row.meter != Meter::Instructions {
             let text = format!(
                 "All blocks of {row} agree to the last digit: check that these are measured values."
             );
             grounds.push((Warning::equal_blocks(text), None));
         }
-        let lacks = (!complete.is_empty() && !partial(meter)).then(|| mostly_missing(table));
+        let lacks = (!complete.is_empty() && !partial(row.meter)).then(|| mostly_missing(table));
         if let Some((point, missing)) = lacks.flatten() {
             let text = format!(
                 "Point {point} of {row} lacks a value in {missing} of {} blocks, more than chance explains: if it fails when it \
@@ -86,7 +80,7 @@ pub(super) fn grounds(
                 table.blocks()
             );
             let reason = "it lacks more values than chance explains";
-            let withheld = withheld(workload, meter, vec![point], reason);
+            let withheld = withheld(row, vec![point], reason);
             grounds.push((Warning::missing_values(text), Some(withheld)));
         }
     }
@@ -113,19 +107,20 @@ pub(super) fn warnings(
     warnings.extend(unpaired(attribution));
     warnings.extend(lacking(attribution, source, unexecuted));
     let measured = attribution.effects().filter(|effect| effect.is_measured());
-    let compared: BTreeSet<(Meter, &str, bool)> = measured
-        .map(|effect| (effect.meter, effect.workload.as_str(), effect.unpaired))
+    let compared: BTreeSet<(ValueRow<'_>, bool)> = measured
+        .map(|of| (ValueRow::new(&of.workload, of.meter), of.unpaired))
         .collect();
-    for (meter, workload, table) in source.each() {
-        if attribution.workloads.binary_search(workload).is_err() {
+    for (row, table) in source.each() {
+        let own = |name: &String| name.as_str().cmp(row.workload);
+        if attribution.workloads.binary_search_by(own).is_err() {
             continue;
         }
-        let row = row(workload, meter);
-        let has = |unpaired| compared.contains(&(meter, workload.as_str(), unpaired));
+        let meter = row.meter;
+        let has = |unpaired| compared.contains(&(row, unpaired));
         if !windowed.contains(&meter) && (!has(true) || has(false)) {
             let rule = attribution.stopping.as_ref();
             let stopped = rule.is_some_and(|rule| rule.meter == meter);
-            warnings.extend(incomplete(&row, table, stopped, has(true)));
+            warnings.extend(incomplete(row, table, stopped, has(true)));
         }
         if meter.is_timed() && is_single_round(source, table) {
             warnings.push(Warning::one_time(format!(
@@ -147,22 +142,18 @@ pub(super) fn warnings(
             )));
         }
     }
-    warnings.extend(of_readings(source, |meter, workload| {
-        compared.contains(&(meter, workload, true))
-    }));
+    let apart = source
+        .each()
+        .filter(|(row, _)| compared.contains(&(*row, true)));
+    warnings.extend(of_readings(apart));
     warnings.extend(attribution.noise.conditions.iter().flat_map(disturbed));
     warnings
 }
 
-/// Tells which points' readings show no noise, or depend on each other, in the rows that `is_apart` says are compared across
-/// blocks.
-fn of_readings(source: &ObservationSource, is_apart: impl Fn(Meter, &str) -> bool) -> Vec<Warning> {
+/// Tells which points' readings show no noise, or depend on each other, in rows that are compared across blocks.
+fn of_readings<'s>(rows: impl Iterator<Item = (ValueRow<'s>, &'s BlockTable)>) -> Vec<Warning> {
     let (mut few_equal, mut equal, mut alike) = (Vec::new(), Vec::new(), Vec::new());
-    for (meter, workload, table) in source.each() {
-        if !is_apart(meter, workload) {
-            continue;
-        }
-        let row = row(workload, meter);
+    for (row, table) in rows {
         for &point in table.points() {
             let readings = table.contrast(&[(point, 1.0)]);
             let logs: Vec<f64> = readings.iter().map(|(_, log)| *log).collect();
@@ -223,7 +214,12 @@ fn unpaired(attribution: &Attribution) -> Option<Warning> {
 
 /// Tells how many blocks of a table lack points; `stopped` if the stopping rule may be the reason, `across` if any effect
 /// compares points that share no block.
-fn incomplete(row: &str, table: &BlockTable, stopped: bool, across: bool) -> Option<Warning> {
+fn incomplete(
+    row: ValueRow<'_>,
+    table: &BlockTable,
+    stopped: bool,
+    across: bool,
+) -> Option<Warning> {
     let blocks = table.incomplete_blocks();
     if blocks == 0 {
         return None;
@@ -283,11 +279,12 @@ pub(super) fn contradicted(patches: &[PatchEffects]) -> Vec<Ground> {
                     "No code that patch {} changes seemed to run, but {} differs: its times may differ, too. \
                      `--unexecuted` measures them.",
                     patch.index,
-                    row(&effect.workload, effect.meter)
+                    ValueRow::new(&effect.workload, effect.meter)
                 );
+                let row = ValueRow::new(&effect.workload, *timed);
                 let points = vec![Point::Step(patch.index)];
                 let reason = "its counts differ, and it was not timed";
-                let withheld = withheld(&effect.workload, *timed, points, reason);
+                let withheld = withheld(row, points, reason);
                 grounds.push((Warning::contradicted(text), Some(withheld)));
             }
         }
@@ -340,7 +337,7 @@ fn lacking(
                 warnings.push(Warning::lacking_points(format!(
                     "{} has no value of {}, which other workloads have: nothing is known of {} over all \
                      workloads.",
-                    row(workload, meter),
+                    ValueRow { meter, workload },
                     list(&points),
                     if points.len() > 1 { "them" } else { "it" },
                 )));
@@ -401,8 +398,9 @@ fn lacking_operations(
             let named: Vec<String> = lacking.iter().map(named).collect();
             let are_more = named.len() > SHOWN;
             let noun = if are_more { " operations" } else { "" };
+            let row = ValueRow { meter, workload };
             let text = format!(
-                "{workload} ({meter}) has no value of {}{noun} in some blocks in which it has others: less was run there, \
+                "{row} has no value of {}{noun} in some blocks in which it has others: less was run there, \
                  or its output was not understood, so {workload} as a whole may not compare the same work.",
                 listed(&named, SHOWN)
             );
@@ -410,7 +408,7 @@ fn lacking_operations(
             let points: BTreeSet<Point> = points.collect();
             let points = points.into_iter().collect();
             let reason = "part of the work is missing in some blocks";
-            let withheld = withheld(workload, meter, points, reason);
+            let withheld = withheld(row, points, reason);
             grounds.push((Warning::missing_work(text), Some(withheld)));
         }
     }
@@ -520,7 +518,7 @@ fn changed_points(source: &ObservationSource, tables: &[Dependence]) -> Vec<Grou
                  the other points: its figures are a mean of two states. Look for a cause specific to \
                  this server, and measure again.",
                 point.point,
-                row(&of.workload, of.meter),
+                ValueRow::new(&of.workload, of.meter),
                 percent(of.meter.shown(point.halves).abs()),
                 match (point.halves > 0.0, of.meter.is_shown_as_speed()) {
                     (true, true) => "faster",
@@ -539,7 +537,7 @@ fn changed_points(source: &ObservationSource, tables: &[Dependence]) -> Vec<Grou
             "Consecutive blocks of {} resemble each other so much that {} blocks tell less than {FEWEST_INDEPENDENT} \
              independent ones would: intervals are as wide as two blocks leave open, and unknown where 0 is in them. Look for \
              what changes slowly on this machine, or measure several times as many blocks.",
-            row(&of.workload, of.meter),
+            ValueRow::new(&of.workload, of.meter),
             of.units,
         );
         (Warning::dependent_blocks(text), of, Vec::new())
@@ -547,7 +545,7 @@ fn changed_points(source: &ObservationSource, tables: &[Dependence]) -> Vec<Grou
     changed
         .chain(following)
         .map(|(warning, of, points)| {
-            let withheld = withheld(&of.workload, of.meter, points, DRIFT);
+            let withheld = withheld(ValueRow::new(&of.workload, of.meter), points, DRIFT);
             (warning, of_one_machine.then_some(withheld))
         })
         .collect()
@@ -573,7 +571,7 @@ fn disagreeing_lanes(attribution: &Attribution) -> Vec<Warning> {
             warnings.push(Warning::lanes_differ(format!(
                 "Lanes disagree on {}: a point differs by {} from lane to lane, more than chance explains. \
                  Effects are the mean over lanes; `lanes = 1` in the preset measures on one.",
-                row(&of.workload, of.meter),
+                ValueRow::new(&of.workload, of.meter),
                 percent(largest.fold(0.0, f64::max))
             )));
         }
@@ -595,7 +593,7 @@ fn differing_machines(attribution: &Attribution) -> Vec<Warning> {
             Warning::machines_differ(format!(
                 "Machines find different effects on {}: a point varies by {} from machine to machine, more than \
                  chance explains. {}",
-                row(&of.workload, of.meter),
+                ValueRow::new(&of.workload, of.meter),
                 percent(of.between_sd),
                 if of.units {
                     "Intervals allow for it; `report` shows each machine."
@@ -637,7 +635,7 @@ fn excluded(attribution: &Attribution) -> Vec<Warning> {
             "Machine {} is left out ({} blocks): {why} on {}, more than chance explains.{with}",
             machine.machine.escape_debug(),
             machine.blocks,
-            row(&machine.workload, machine.meter)
+            ValueRow::new(&machine.workload, machine.meter)
         ))
     };
     noise.excluded_machines.iter().map(warning).collect()
@@ -670,7 +668,7 @@ fn few_machines(attribution: &Attribution) -> Option<Warning> {
         Warning::few_machines(format!(
             "Machines differ on {}, so that more blocks on these {of} do not reach the resolution asked for: \
              it needs {needed} machines.",
-            row(&widest.workload, widest.meter)
+            ValueRow::new(&widest.workload, widest.meter)
         ))
     })
 }

@@ -281,7 +281,8 @@ struct Imported {
 
 /// Reads files of one format. The first server is the one that the others are compared with; a single server is refused.
 pub fn read(form: &Importer, inputs: Vec<(PathBuf, Box<dyn BufRead>)>) -> Result<ObservationFile> {
-    let inputs = inputs.into_iter().map(|input| text(form, input));
+    let inputs = inputs.into_iter();
+    let inputs = inputs.map(|(path, input)| text(form, path, input));
     let inputs: Vec<InputText> = inputs.collect::<Result<_>>()?;
     let mut imported = (form.read)(&inputs)?;
     let paths: Vec<&Path> = inputs.iter().map(|input| &*input.path).collect();
@@ -350,7 +351,7 @@ fn several_versions(files: &mut [Vec<ImportedServer>]) -> Option<String> {
 /// Why a server that another version of the tool measured has no verdict.
 const OTHER_TOOL: &str = "another version of the tool measured the other server";
 
-fn text(form: &Importer, (path, input): (PathBuf, Box<dyn BufRead>)) -> Result<InputText> {
+fn text(form: &Importer, path: PathBuf, input: Box<dyn BufRead>) -> Result<InputText> {
     let mut text = String::new();
     input
         .take(LARGEST + 1)

@@ -252,22 +252,20 @@ fn parse(text: &str, path: &Path) -> Result<Log> {
         let Some(run) = log.runs.last_mut() else {
             continue;
         };
+        let is_cut = number + 1 == count && !text.ends_with('\n');
+        let events = value(line, "total number of events:");
         // A number at the end of a file without line end may be cut off.
-        if number + 1 == count
-            && !text.ends_with('\n')
-            && line.ends_with(|c: char| c.is_ascii_digit())
-        {
-            run.has_failed |= value(line, "total number of events:").is_some();
+        if is_cut && line.ends_with(|c: char| c.is_ascii_digit()) {
+            run.has_failed |= events.is_some();
             break;
         }
-        let is_cut = number + 1 == count && !text.ends_with('\n');
         match run.line(line) {
             Ok(()) => {}
             Err(_) if is_cut => run.has_failed = true,
             Err(fault) => return Err(at(path, number, fault)),
         }
-        if let Some(found) = value(line, "total number of events:") {
-            run.report(found, number)
+        if let Some(events) = events {
+            run.report(events, number)
                 .map_err(|fault| at(path, number, format!("`{line}`: {fault}")))?;
         }
     }

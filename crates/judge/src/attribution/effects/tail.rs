@@ -8,9 +8,9 @@ use crate::attribution::contrast::{Contrast, ContrastSample, Pairing};
 use crate::attribution::correlation::TableKey;
 use crate::attribution::document::{EffectKind, TailFigure, TailFigures, Verdict};
 use crate::attribution::mean_cost::MeanCost;
-use crate::attribution::tables::ObservationSource;
+use crate::attribution::tables::{ObservationSource, ValueRow};
 use crate::stats::{BlockTable, StoppingRule, speed};
-use perfquilt_model::observation::{Meter, Statistic};
+use perfquilt_model::observation::Statistic;
 use perfquilt_model::point::Point;
 
 /// Means of statistics of the release and its control over all their blocks: all effects against the release share them.
@@ -45,8 +45,7 @@ pub(super) struct TailContrast<'a> {
     pub(super) of: &'a Contrast,
     /// The contrast's weights, by server.
     pub(super) of_servers: &'a [(Point, f64)],
-    /// Workload and meter.
-    pub(super) row: (&'a str, Meter),
+    pub(super) row: ValueRow<'a>,
     pub(super) place: usize,
     pub(super) stopping_rule: StoppingRule,
 }
@@ -67,10 +66,10 @@ impl TailContrast<'_> {
     }
 
     fn figure(&self, statistic: Statistic) -> Option<TailFigure> {
-        let (workload, meter) = self.row;
+        let ValueRow { meter, workload } = self.row;
         let effects = self.effects;
         let tables = self.tables(statistic)?;
-        let typical = effects.tables(&self.source().blocks, workload, meter)?;
+        let typical = effects.tables(&self.source().blocks, self.row)?;
         let averaged = effects.averaged(self.of.pairing, &tables, self.of_servers);
         let weights = averaged.as_deref().unwrap_or(self.of_servers);
         let margin = effects.margins.get(&meter).copied();
@@ -156,7 +155,7 @@ impl TailContrast<'_> {
 
     fn tables(&self, statistic: Statistic) -> Option<Vec<&BlockTable>> {
         let tables = self.source().tails.get(&statistic)?;
-        self.effects.tables(tables, self.row.0, self.row.1)
+        self.effects.tables(tables, self.row)
     }
 
     /// Returns the mean of a point's values; the release's with those of its control, if the contrast has both.
@@ -170,7 +169,7 @@ impl TailContrast<'_> {
         let server = self.effects.server_of(point);
         let is_average = with_control && server == self.effects.server_of(Point::BASE);
         let levels = &self.effects.levels;
-        levels.get((key, server, is_average), self.row.0, || {
+        levels.get((key, server, is_average), self.row.workload, || {
             let single = [(server, 1.0)];
             let both = [(server, 0.5), (Point::Control, 0.5)];
             let values = sample.by_block(if is_average { &both } else { &single });
