@@ -7,6 +7,7 @@ use rusqlite::params;
 use sha2::{Digest, Sha256};
 
 use super::columns::Record;
+use super::facts::AGAIN;
 use super::read::observation;
 use super::{ExperimentId, SliceBlob, Store};
 use perfquilt_model::error::{Error, Result};
@@ -159,7 +160,7 @@ impl Store {
             name.as_deref().unwrap_or("?"),
             self.database.path.display()
         ))
-        .hint("`perfquilt run --fresh`, with the options of that run, measures everything again; check disk and memory of this machine first")
+        .hint(AGAIN)
     }
 }
 

@@ -51,7 +51,7 @@ impl Store {
     /// in its header.
     pub fn record_observed(&self, id: ExperimentId, observed: &Comparable) -> Result<()> {
         self.database.transaction(|| {
-            let known = self.database.fact(id, facts::OBSERVED, "")?;
+            let known = self.database.only_fact(id, facts::OBSERVED)?;
             let known: Comparable = known.unwrap_or_default();
             let all = known.and(observed.only(|part| !part.is_in_header()));
             self.database.put_fact(id, facts::OBSERVED, "", &all)
@@ -73,7 +73,7 @@ impl Store {
     /// Returns what the values of the experiment with this `header` were observed of; without programs and workloads where
     /// none are stored.
     pub fn observed(&self, id: ExperimentId, header: &ExperimentHeader) -> Result<Comparable> {
-        let stored: Option<Comparable> = self.database.fact(id, facts::OBSERVED, "")?;
+        let stored: Option<Comparable> = self.database.only_fact(id, facts::OBSERVED)?;
         Ok(Comparable::of(header).and(stored.unwrap_or_default()))
     }
 

@@ -22,12 +22,18 @@ pub(super) const CONDITIONS: &str = "conditions";
 pub(super) const DURATION: &str = "duration";
 pub(super) const EXECUTION: &str = "execution";
 pub(super) const TESTS: &str = "results of tests";
+/// How many facts of a kind an experiment has.
+const NUMBER: &str = "number of facts";
+
+/// What helps against damage of an experiment.
+pub(super) const AGAIN: &str = "`perfquilt run --fresh`, with the options of that run, measures everything again; check disk and memory of this machine first";
 
 /// A fact with its experiment, kind and name, so that its digest holds for its place, too.
 type Placed<T> = (i64, String, String, T);
 
 impl Database {
-    /// Stores a fact in place of an earlier one of the same name; `kind` is its noun in an error.
+    /// Stores a fact in place of an earlier one of the same name, and in the same statement how many there are; `kind` is its
+    /// noun in an error.
     pub fn put_fact(
         &self,
         of: ExperimentId,
@@ -35,9 +41,23 @@ impl Database {
         name: &str,
         value: &(impl Serialize + ?Sized),
     ) -> Result<()> {
-        let text = json(kind, &(of.0, kind, name, value))?;
-        let sql = "INSERT OR REPLACE INTO facts VALUES (?1, ?2, ?3, ?4)";
-        self.execute(sql, params![of.0, kind, name, text]).map(drop)
+        let same = "SELECT count(*) FROM facts WHERE experiment = ?1 AND kind = ?2 AND name = ?3";
+        let known = self.count(same, params![of.0, kind, name])?;
+        let number = self.number_of_facts(of, kind)? + 1 - known;
+        self.execute(
+            // Those of programs are asked for one by one, and may be missing.
+            "INSERT OR REPLACE INTO facts
+             SELECT ?1, ?2, ?3, ?4 UNION ALL SELECT ?1, ?5, ?2, ?6 WHERE ?1 <> 0",
+            params![
+                of.0,
+                kind,
+                name,
+                json(kind, &(of.0, kind, name, value))?,
+                NUMBER,
+                json(NUMBER, &(of.0, NUMBER, kind, number))?
+            ],
+        )
+        .map(drop)
     }
 
     /// Returns the fact called `name`.
@@ -53,15 +73,34 @@ impl Database {
         Ok(placed.transpose()?.map(|(_, value)| value))
     }
 
-    /// Returns the facts of a kind with their names, by which they are ordered.
+    /// Returns the facts of a kind with their names, by which they are ordered. A missing one is an error: a flipped bit of
+    /// its name hides it.
     pub fn facts<T: DeserializeOwned>(
         &self,
         of: ExperimentId,
         kind: &str,
     ) -> Result<Vec<(String, T)>> {
         let sql = "SELECT name, value FROM facts WHERE experiment = ?1 AND kind = ?2 ORDER BY name";
-        let found = self.rows(sql, params![of.0, kind])?.into_iter();
+        let found: Vec<_> = self.rows(sql, params![of.0, kind])?;
+        let (found_number, number) = (found.len() as u64, self.number_of_facts(of, kind)?);
+        if found_number != number {
+            return Err(self.misplaced(format!("{found_number} of {number} {kind} are there")));
+        }
+        let found = found.into_iter();
         found.map(|found| self.placed((of, kind), found)).collect()
+    }
+
+    /// Returns the only fact of a kind.
+    pub fn only_fact<T: DeserializeOwned>(
+        &self,
+        of: ExperimentId,
+        kind: &str,
+    ) -> Result<Option<T>> {
+        Ok(self.facts(of, kind)?.pop().map(|(_, value)| value))
+    }
+
+    fn number_of_facts(&self, of: ExperimentId, kind: &str) -> Result<u64> {
+        Ok(self.fact(of, NUMBER, kind)?.unwrap_or(0))
     }
 
     fn placed<T>(
@@ -70,11 +109,14 @@ impl Database {
         (name, Json((there, said, called, value))): (String, Json<Placed<T>>),
     ) -> Result<(String, T)> {
         if (there, &*said, &called) != (of.0, kind, &name) {
-            return Err(Error::store_damaged(format!(
-                "{} is damaged: {kind} `{name}` was stored as {said} `{called}`",
-                self.path.display()
-            )));
+            let place = format!("{kind} `{name}` was stored as {said} `{called}`");
+            return Err(self.misplaced(place));
         }
         Ok((name, value))
+    }
+
+    /// Returns the error for facts that are not where they were stored.
+    pub fn misplaced(&self, what: String) -> Error {
+        Error::store_damaged(format!("{} is damaged: {what}", self.path.display())).hint(AGAIN)
     }
 }

@@ -149,13 +149,13 @@ impl Store {
 
     /// Returns the patches that workloads of an experiment do not execute.
     pub fn unexecuted(&self, id: ExperimentId) -> Result<Vec<UnexecutedPatch>> {
-        let found = self.database.fact(id, facts::UNEXECUTED, "")?;
+        let found = self.database.only_fact(id, facts::UNEXECUTED)?;
         Ok(found.unwrap_or_default())
     }
 
     /// Returns the planned blocks; empty without a plan.
     pub fn planned(&self, id: ExperimentId) -> Result<Vec<PlannedBlocks>> {
-        let found = self.database.fact(id, facts::PLANNED, "")?;
+        let found = self.database.only_fact(id, facts::PLANNED)?;
         Ok(found.unwrap_or_default())
     }
 
@@ -163,13 +163,17 @@ impl Store {
     pub fn builds(&self, id: ExperimentId) -> Result<Vec<PointBuild>> {
         let builds = self.built(id)?.into_iter().map(|(point, key, cached)| {
             let build = self.database.fact(PROGRAMS, facts::BUILD, &key)?;
-            Ok(build.map(|build| PointBuild {
+            let build: PointBuild = build.ok_or_else(|| {
+                let lost = format!("the build of point {point} is not there");
+                self.database.misplaced(lost)
+            })?;
+            Ok(PointBuild {
                 point,
                 cached,
                 ..build
-            }))
+            })
         });
-        builds.filter_map(Result::transpose).collect()
+        builds.collect()
     }
 
     /// Returns the points of an experiment with the keys of their servers in the cache of builds, and whether it found them there.

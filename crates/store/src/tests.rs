@@ -199,10 +199,31 @@ fn a_flipped_bit_of_a_header_or_fact_is_an_error() {
         read_facts(&store, id).unwrap();
     }
     assert!(tried > 1000, "{tried}");
-    // A fact in another's place.
-    let moved = "UPDATE facts SET name = 'true true 000000007' WHERE kind = 'duration'";
-    assert_eq!(connection.execute(moved, []).unwrap(), 1);
-    assert_eq!(read_facts(&store, id).unwrap_err().kind(), Kind::Internal);
+    // A flipped bit of a place hides what is there, or shows it in the place of another.
+    let mut statement = connection
+        .prepare("SELECT kind, name FROM facts WHERE kind <> 'execution' AND kind <> 'results of tests' AND experiment = 1")
+        .unwrap();
+    let all = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)));
+    let all: Vec<(String, String)> = all.unwrap().map(Result::unwrap).collect();
+    for (kind, name) in &all {
+        for (moved, whole) in [
+            ("experiment = 9", "experiment = 1"),
+            ("name = 'x'", "name = ?2"),
+            ("kind = 'x'", "kind = ?1"),
+        ] {
+            let is = "experiment IN (1, 9) AND kind IN (?1, 'x') AND name IN (?2, 'x')";
+            let update = |set: &str| {
+                let sql = format!("UPDATE facts SET {set} WHERE {is}");
+                connection.execute(&sql, [kind, name]).unwrap()
+            };
+            assert_eq!(update(moved), 1);
+            let error = read_facts(&store, id);
+            let error = error.expect_err(&format!("{moved} of {kind} `{name}`"));
+            assert_eq!(error.kind(), Kind::Internal);
+            update(whole);
+        }
+    }
+    read_facts(&store, id).unwrap();
 }
 
 /// One flipped bit in any part of a block is an error that names the block and the command that measures it again.
