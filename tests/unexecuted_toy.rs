@@ -189,7 +189,7 @@ fn an_experiment_ends_without_the_workloads_that_execute_nothing() {
     );
     assert_eq!(document["total"][0]["executed"], false);
     assert_eq!(document["progress"][0]["ended"], true);
-    let resolution = ["--resolution", "20%", "--workload", "rare"];
+    let resolution = ["--resolution", "80%", "--workload", "rare"];
     let (document, _) = json(&environment, &[&arguments[..], &resolution].concat());
     assert_eq!(
         document["stopping"]["open"],
