@@ -179,7 +179,7 @@ fn a_workload_is_not_timed_for_a_patch_that_it_does_not_execute() {
 fn an_experiment_ends_without_the_workloads_that_execute_nothing() {
     let environment = environment();
     environment.write("series", "0001-rare.patch\n");
-    let arguments = ["run", "--workload", "requests", "--blocks", "12"];
+    let arguments = ["run", "--workload", "requests", "--blocks", "30"];
     let (document, log) = json(&environment, &arguments);
     assert!(!crate::common::measures(&log), "{log}");
     assert_eq!(
@@ -189,7 +189,7 @@ fn an_experiment_ends_without_the_workloads_that_execute_nothing() {
     );
     assert_eq!(document["total"][0]["executed"], false);
     assert_eq!(document["progress"][0]["ended"], true);
-    let resolution = ["--resolution", "80%", "--workload", "rare"];
+    let resolution = ["--resolution", "20%", "--workload", "rare"];
     let (document, _) = json(&environment, &[&arguments[..], &resolution].concat());
     assert_eq!(
         document["stopping"]["open"],
