@@ -219,6 +219,7 @@ fn stated(error: &str) -> bool {
         "unsupported file mode",
         "an ed script",
         "the range of the old lines",
+        "a hunk that changes nothing",
         "`.git` is not allowed",
         "which does not exist",
     ];
@@ -485,6 +486,18 @@ fn moves_outside_names_and_odd_dates_as_patch_and_git_read_them() {
 }
 
 /// Patch succeeds without a change where a file to be deleted is missing and the patch shows none of its lines.
+/// Patch ignores what follows such a command, and says that it succeeded.
+#[test]
+fn a_normal_command_that_deletes_no_line_is_refused_as_stated() {
+    let dir = tempfile::tempdir().unwrap();
+    let tree = Tree::from([("f".to_owned(), (trees::FILE, "x\ny\n".to_owned()))]);
+    let bytes = b"Index: b/f\n3,2d0\n< y\n1d0\n< x\n";
+    let (theirs, said) = patch(dir.path(), &tree, bytes, &["-p1"]);
+    assert_eq!(theirs, Some(trees::tree_listing(&tree)), "{said}");
+    let (found, error) = ours(&tree, bytes, "-p1");
+    assert!(found.is_none() && stated(&error), "{error}");
+}
+
 #[test]
 fn a_deletion_of_nothing_is_refused_as_stated() {
     let patch = b"diff --git a/f b/f\ndeleted file mode 100644\nindex 27a13b8..0000000\n";
