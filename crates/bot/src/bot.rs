@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
 use super::paths::BotPaths;
@@ -13,6 +13,7 @@ use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress;
 use perfquilt_model::warning::Warning;
 use perfquilt_store::queue::{Job, JobState, Queue};
+use perfquilt_system::threads::lock;
 use perfquilt_system::{files, locks, process};
 
 /// Time between two attempts to read or write the queue.
@@ -127,19 +128,14 @@ pub(super) fn progress_writer(
     let target = Arc::clone(target);
     move |line: &str| {
         if !line.is_empty() {
-            *unpoisoned(&target) = format!("{prefix}{line}");
+            *lock(&target) = format!("{prefix}{line}");
         }
     }
 }
 
-/// Locks `mutex`. A panicking holder leaves no state behind that the next one does not recreate.
-pub(super) fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Returns the text in `target`.
 pub(super) fn current_text(target: &Mutex<String>) -> String {
-    unpoisoned(target).clone()
+    lock(target).clone()
 }
 
 impl Bot {
@@ -213,12 +209,12 @@ impl Bot {
 
     /// Returns the lock of the comment on a pull request.
     pub(super) fn comment_lock(&self, number: u64) -> Arc<Mutex<()>> {
-        let mut locks = unpoisoned(&self.state.comment_locks);
+        let mut locks = lock(&self.state.comment_locks);
         Arc::clone(locks.entry(number).or_default())
     }
 
     pub(super) fn set_progress(&self, text: &str) {
-        text.clone_into(&mut unpoisoned(&self.state.progress));
+        text.clone_into(&mut lock(&self.state.progress));
     }
 
     /// Waits for a lock; returns `None` once `cancelled` returns true, and an error when the bot stops.
@@ -229,7 +225,7 @@ impl Bot {
         loop {
             match lock.try_lock() {
                 Ok(guard) => return Ok(Some(guard)),
-                // As in [`unpoisoned`].
+                // A panicking holder leaves no state behind that the next one does not recreate.
                 Err(TryLockError::Poisoned(poisoned)) => return Ok(Some(poisoned.into_inner())),
                 Err(TryLockError::WouldBlock) => {}
             }

@@ -4,9 +4,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use super::acceptances::{AcceptedPatch, configuration_digest};
-use super::bot::{
-    Bot, BotThread, POLL_INTERVAL, current_text, persistently, unless_interrupted, unpoisoned,
-};
+use super::bot::{Bot, BotThread, POLL_INTERVAL, current_text, persistently, unless_interrupted};
 use super::commits::SHORT_ID;
 use super::judging::{CommentQuestion, HASTE};
 use super::serve::{RECENT_JOBS, now};
@@ -20,6 +18,7 @@ use perfquilt_report::PendingApproval;
 use perfquilt_results::outcome::{OUTCOME_FILE, RunOutcome};
 use perfquilt_store::queue::{Job, JobState, Push, Queue, QueueChange, Reply};
 use perfquilt_system::process;
+use perfquilt_system::threads::lock;
 
 /// The maximum number of attempts to send a reply.
 const MAX_ATTEMPTS: u32 = 8;
@@ -39,7 +38,7 @@ impl Bot {
     pub fn answer_slowly(&self) -> Result<()> {
         let thread = self.thread()?;
         let next = || {
-            let slow = unpoisoned(&self.state.slow).clone();
+            let slow = lock(&self.state.slow).clone();
             thread.queue.next_reply(now(), &slow, true)
         };
         while !process::interrupted() {
@@ -78,7 +77,7 @@ impl Bot {
                 if let Some(job) = queue.next_without_commit(now())? {
                     return thread.pin(&job).map(|()| None);
                 }
-                let slow = unpoisoned(&self.state.slow).clone();
+                let slow = lock(&self.state.slow).clone();
                 let reply = queue.next_reply(now(), &slow, false)?;
                 if reply.is_none() {
                     std::thread::sleep(POLL_INTERVAL);
@@ -135,7 +134,7 @@ impl Bot {
 
     /// Returns `answer`, or while it is new the last answer on this pull request.
     fn current_answer(&self, number: u64, answer: Option<&str>) -> Option<String> {
-        let mut answers = unpoisoned(&self.state.answers);
+        let mut answers = lock(&self.state.answers);
         let now = now();
         answers.retain(|_, (given, _)| now - *given < ANSWER_LIFETIME);
         if let Some(answer) = answer {
@@ -250,7 +249,7 @@ impl BotThread<'_> {
         let sent = self.send_reply(reply, haste);
         let settle: &dyn Fn() -> Result<()> = match &sent {
             Err(error) if error.kind() == Kind::Interrupted => {
-                unpoisoned(&bot.state.slow).insert(number);
+                lock(&bot.state.slow).insert(number);
                 return Ok(());
             }
             Err(error) if reply.attempts + 1 < MAX_ATTEMPTS => {
@@ -266,7 +265,7 @@ impl BotThread<'_> {
             }
         };
         if begun.elapsed() < HASTE {
-            unpoisoned(&bot.state.slow).remove(&number);
+            lock(&bot.state.slow).remove(&number);
         }
         unless_interrupted(persistently(settle)).map(drop)
     }

@@ -34,21 +34,13 @@ pub fn publish(path: &Path, bytes: &[u8]) -> Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use perfquilt_system::threads;
 
     #[test]
     fn the_first_of_two_workers_publishes() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("block-7.json");
-        let published: Vec<bool> = std::thread::scope(|scope| {
-            let path = &path;
-            let workers: Vec<_> = (0..8)
-                .map(|worker: u8| scope.spawn(move || publish(path, &[worker; 4096]).unwrap()))
-                .collect();
-            workers
-                .into_iter()
-                .map(|worker| worker.join().unwrap())
-                .collect()
-        });
+        let published = threads::each(0..8_u8, |worker| publish(&path, &[worker; 4096]).unwrap());
         assert_eq!(published.iter().filter(|first| **first).count(), 1);
         let first = published.iter().position(|first| *first).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), [first as u8; 4096]);

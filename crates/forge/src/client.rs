@@ -1,6 +1,6 @@
 //! The client for a forge's REST API.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
 use http::Uri;
@@ -15,6 +15,7 @@ use super::retry::{ResponseInfo, RetryPolicy};
 use super::transport::{Request, RequestError, Transport, get};
 use super::{Credentials, Repository, Secret};
 use perfquilt_model::error::{Error, Result};
+use perfquilt_system::threads::lock;
 
 /// The most pages of a list.
 const MAX_PAGES: usize = 200;
@@ -145,7 +146,7 @@ impl Client {
     }
 
     fn kept_session(&self) -> MutexGuard<'_, Option<Session>> {
-        self.session.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.session)
     }
 
     /// Returns the session; creates or renews it when necessary.

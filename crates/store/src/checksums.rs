@@ -7,7 +7,6 @@ use rusqlite::params;
 use sha2::{Digest, Sha256};
 
 use super::columns::Record;
-use super::facts::AGAIN;
 use super::read::observation;
 use super::{ExperimentId, SliceBlob, Store};
 use perfquilt_model::error::{Error, Result};
@@ -155,12 +154,10 @@ impl Store {
 
     fn damaged(&self, id: ExperimentId, workload: &str, what: &str, block: u32) -> Error {
         let name = self.header(id).map(|header| header.experiment);
-        Error::store_damaged(format!(
-            "block {block} of {workload}{what} in experiment {} is not what was measured: {} is damaged",
-            name.as_deref().unwrap_or("?"),
-            self.database.path.display()
+        self.database.damaged(&format!(
+            "block {block} of {workload}{what} in experiment {} is not what was measured",
+            name.as_deref().unwrap_or("?")
         ))
-        .hint(AGAIN)
     }
 }
 

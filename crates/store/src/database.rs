@@ -114,6 +114,12 @@ impl Database {
         Ok(done)
     }
 
+    /// Returns the error for contents that are not what was stored, as `what` says.
+    pub fn damaged(&self, what: &str) -> Error {
+        Error::store_damaged(format!("{what}: {} is damaged", self.path.display()))
+            .hint("`perfquilt run --fresh`, with the options of that run, measures everything again; check disk and memory of this machine first")
+    }
+
     /// Returns a function that makes the error for a failure to `what` the file.
     pub fn failed(&self, what: &'static str) -> impl Fn(rusqlite::Error) -> Error + '_ {
         move |error| schema::explain(self.kind, &self.path, what, &error)

@@ -37,7 +37,6 @@ impl Store {
 
     /// Returns how long the blocks of an experiment took, ordered by their kind and number.
     pub fn durations(&self, id: ExperimentId) -> Result<Vec<BlockDuration>> {
-        let found = self.database.facts(id, facts::DURATION)?;
-        Ok(found.into_iter().map(|(_, duration)| duration).collect())
+        self.database.facts(id, facts::DURATION)
     }
 }

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use super::ExperimentId;
 use super::database::Database;
 use super::json::{Json, json};
-use perfquilt_model::error::{Error, Result};
+use perfquilt_model::error::Result;
 
 /// What facts of programs are stored under in place of an experiment.
 pub(super) const PROGRAMS: ExperimentId = ExperimentId(0);
@@ -24,9 +24,6 @@ pub(super) const EXECUTION: &str = "execution";
 pub(super) const TESTS: &str = "results of tests";
 /// How many facts of a kind an experiment has.
 const NUMBER: &str = "number of facts";
-
-/// What helps against damage of an experiment.
-pub(super) const AGAIN: &str = "`perfquilt run --fresh`, with the options of that run, measures everything again; check disk and memory of this machine first";
 
 /// A fact with its experiment, kind and name, so that its digest holds for its place, too.
 type Placed<T> = (i64, String, String, T);
@@ -45,7 +42,7 @@ impl Database {
         let known = self.count(same, params![of.0, kind, name])?;
         let number = self.number_of_facts(of, kind)? + 1 - known;
         self.execute(
-            // Those of programs are asked for one by one, and may be missing.
+            // Facts about programs are looked up by key and may be absent, so they are not counted.
             "INSERT OR REPLACE INTO facts
              SELECT ?1, ?2, ?3, ?4 UNION ALL SELECT ?1, ?5, ?2, ?6 WHERE ?1 <> 0",
             params![
@@ -69,22 +66,18 @@ impl Database {
     ) -> Result<Option<T>> {
         let sql = "SELECT name, value FROM facts WHERE experiment = ?1 AND kind = ?2 AND name = ?3";
         let found = self.first(sql, params![of.0, kind, name])?;
-        let placed = found.map(|found| self.placed((of, kind), found));
-        Ok(placed.transpose()?.map(|(_, value)| value))
+        found
+            .map(|found| self.placed((of, kind), found))
+            .transpose()
     }
 
-    /// Returns the facts of a kind with their names, by which they are ordered. A missing one is an error: a flipped bit of
-    /// its name hides it.
-    pub fn facts<T: DeserializeOwned>(
-        &self,
-        of: ExperimentId,
-        kind: &str,
-    ) -> Result<Vec<(String, T)>> {
+    /// Returns the facts of a kind, ordered by their names. A missing one is an error: a flipped bit in its name hides it.
+    pub fn facts<T: DeserializeOwned>(&self, of: ExperimentId, kind: &str) -> Result<Vec<T>> {
         let sql = "SELECT name, value FROM facts WHERE experiment = ?1 AND kind = ?2 ORDER BY name";
         let found: Vec<_> = self.rows(sql, params![of.0, kind])?;
         let (found_number, number) = (found.len() as u64, self.number_of_facts(of, kind)?);
         if found_number != number {
-            return Err(self.misplaced(format!("{found_number} of {number} {kind} are there")));
+            return Err(self.damaged(&format!("{found_number} of {number} {kind} are there")));
         }
         let found = found.into_iter();
         found.map(|found| self.placed((of, kind), found)).collect()
@@ -96,7 +89,7 @@ impl Database {
         of: ExperimentId,
         kind: &str,
     ) -> Result<Option<T>> {
-        Ok(self.facts(of, kind)?.pop().map(|(_, value)| value))
+        Ok(self.facts(of, kind)?.pop())
     }
 
     fn number_of_facts(&self, of: ExperimentId, kind: &str) -> Result<u64> {
@@ -107,16 +100,11 @@ impl Database {
         &self,
         (of, kind): (ExperimentId, &str),
         (name, Json((there, said, called, value))): (String, Json<Placed<T>>),
-    ) -> Result<(String, T)> {
+    ) -> Result<T> {
         if (there, &*said, &called) != (of.0, kind, &name) {
             let place = format!("{kind} `{name}` was stored as {said} `{called}`");
-            return Err(self.misplaced(place));
+            return Err(self.damaged(&place));
         }
-        Ok((name, value))
-    }
-
-    /// Returns the error for facts that are not where they were stored.
-    pub fn misplaced(&self, what: String) -> Error {
-        Error::store_damaged(format!("{} is damaged: {what}", self.path.display())).hint(AGAIN)
+        Ok(value)
     }
 }

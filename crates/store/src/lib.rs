@@ -267,7 +267,8 @@ impl Store {
         database.transaction(|| {
             for build in builds {
                 let name = build.point.to_string();
-                database.put_fact(id, facts::BUILD, &name, &(&build.key, build.cached))?;
+                let used = (build.point, &build.key, build.cached);
+                database.put_fact(id, facts::BUILD, &name, &used)?;
                 let known: Option<PointBuild> =
                     database.fact(PROGRAMS, facts::BUILD, &build.key)?;
                 if !build.cached || known.is_none() {

@@ -114,14 +114,10 @@ impl Store {
     pub fn supplement(&self, id: ExperimentId) -> Result<Supplement> {
         let planned = self.planned(id)?;
         let mut blocks: BTreeMap<String, Vec<BlockConditions>> = BTreeMap::new();
-        for (_, block) in self
-            .database
-            .facts::<BlockConditions>(id, facts::CONDITIONS)?
-        {
-            blocks
-                .entry(block.workload.clone())
-                .or_default()
-                .push(block);
+        let stored: Vec<BlockConditions> = self.database.facts(id, facts::CONDITIONS)?;
+        for block in stored {
+            let blocks = blocks.entry(block.workload.clone()).or_default();
+            blocks.push(block);
         }
         let conditions = blocks.iter().filter_map(|(workload, blocks)| {
             let samples: Vec<HostSample> = blocks.iter().filter_map(|block| block.sample).collect();
@@ -163,10 +159,11 @@ impl Store {
     pub fn builds(&self, id: ExperimentId) -> Result<Vec<PointBuild>> {
         let builds = self.built(id)?.into_iter().map(|(point, key, cached)| {
             let build = self.database.fact(PROGRAMS, facts::BUILD, &key)?;
-            let build: PointBuild = build.ok_or_else(|| {
-                let lost = format!("the build of point {point} is not there");
-                self.database.misplaced(lost)
-            })?;
+            let lost = || {
+                self.database
+                    .damaged(&format!("the build of point {point} is not there"))
+            };
+            let build: PointBuild = build.ok_or_else(lost)?;
             Ok(PointBuild {
                 point,
                 cached,
@@ -178,9 +175,7 @@ impl Store {
 
     /// Returns the points of an experiment with the keys of their servers in the cache of builds, and whether it found them there.
     fn built(&self, id: ExperimentId) -> Result<Vec<(Point, String, bool)>> {
-        let found = self.database.facts(id, facts::BUILD)?.into_iter();
-        let built = found.map(|(name, (key, cached))| Ok((name.parse()?, key, cached)));
-        let mut built: Vec<_> = built.collect::<Result<_>>()?;
+        let mut built: Vec<(Point, String, bool)> = self.database.facts(id, facts::BUILD)?;
         built.sort();
         Ok(built)
     }

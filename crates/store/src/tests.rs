@@ -199,7 +199,7 @@ fn a_flipped_bit_of_a_header_or_fact_is_an_error() {
         read_facts(&store, id).unwrap();
     }
     assert!(tried > 1000, "{tried}");
-    // A flipped bit of a place hides what is there, or shows it in the place of another.
+    // A flipped bit in a key hides a fact, or makes it appear under another key.
     let mut statement = connection
         .prepare("SELECT kind, name FROM facts WHERE kind <> 'execution' AND kind <> 'results of tests' AND experiment = 1")
         .unwrap();

@@ -5,11 +5,12 @@ use std::fs::{File, Metadata};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use sha2::{Digest, Sha256};
 
+use crate::threads::lock;
 use perfquilt_model::error::{Error, Result};
 
 /// How long after a change another one may have the same times, in nanoseconds: the kernel's clock for files ticks.
@@ -113,7 +114,7 @@ impl FileStamp {
 static KNOWN: Mutex<Option<HashMap<FileStamp, String>>> = Mutex::new(None);
 
 fn known<T>(work: impl FnOnce(&mut HashMap<FileStamp, String>) -> T) -> T {
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut known = lock(&KNOWN);
     work(known.get_or_insert_default())
 }
 

@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 
 use super::letter::{Letter, digest};
 use super::thread::MailGroup;
-use crate::bot::unpoisoned;
 use crate::fetch::repository;
 use crate::paths::BotPaths;
 use perfquilt_config::Mail;
@@ -18,6 +17,7 @@ use perfquilt_model::error::{Error, Result};
 use perfquilt_model::failure::Failure;
 use perfquilt_system::digest::{check, sealed};
 use perfquilt_system::files::{if_there, write_file};
+use perfquilt_system::threads::lock;
 
 /// A series that was taken from the mails.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -117,7 +117,7 @@ impl Mailbox {
             serde_json::from_slice(&text).map_err(|error| damaged(&error))
         };
         let state = text.map(read).transpose()?;
-        *unpoisoned(&self.state) = state.unwrap_or_default();
+        *lock(&self.state) = state.unwrap_or_default();
         repository(&self.commits())?;
         // Those of a killed git.
         remove_locks(&self.commits().join("refs"))
@@ -140,12 +140,12 @@ impl Mailbox {
 
     /// Reads the state.
     pub(super) fn with<T>(&self, read: impl FnOnce(&MailState) -> T) -> T {
-        read(&unpoisoned(&self.state))
+        read(&lock(&self.state))
     }
 
     /// Changes the state, and writes it before anything else happens.
     pub(super) fn change<T>(&self, change: impl FnOnce(&mut MailState) -> T) -> Result<T> {
-        let mut state = unpoisoned(&self.state);
+        let mut state = lock(&self.state);
         let result = change(&mut state);
         let text = serde_json::to_vec(&*state).map_err(Error::json)?;
         write_file(&self.folder.join("state.json"), &sealed(&text))?;

@@ -1,7 +1,7 @@
 //! A scheduler of commands from the configuration, for queueing systems without an adapter.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use serde::Deserialize;
 
@@ -9,6 +9,7 @@ use super::{CALL_TIMEOUT, JobArray, JobState, Listing, Scheduler, failure};
 use perfquilt_config::{Section, expand};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_system::process::{Command, Output};
+use perfquilt_system::threads::lock;
 
 /// `[cluster.command]`: commands with placeholders. `submit` runs once for each task and knows `{name}` (of the task's
 /// job), `{class}`, `{minutes}`, `{folder}` (of its files), `{program}`, `{file}` (of its task) and `{not_on}` (machines on which
@@ -111,8 +112,7 @@ impl Scheduler for CommandScheduler {
                 let fault = failure("`submit` of [cluster.command]", &output);
                 return Err(Error::scheduler(fault));
             }
-            let mut cut_off = self.cut_off.lock().unwrap_or_else(PoisonError::into_inner);
-            cut_off.extend(output.cut_off);
+            lock(&self.cut_off).extend(output.cut_off);
         }
         Ok(())
     }
@@ -126,8 +126,7 @@ impl Scheduler for CommandScheduler {
     }
 
     fn cut_off(&self) -> BTreeSet<String> {
-        let cut_off = self.cut_off.lock().unwrap_or_else(PoisonError::into_inner);
-        cut_off.clone()
+        lock(&self.cut_off).clone()
     }
 
     fn cancel(&self, names: &[String]) -> Result<()> {

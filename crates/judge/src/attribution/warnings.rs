@@ -142,10 +142,10 @@ pub(super) fn warnings(
             )));
         }
     }
-    let apart = source
+    let across_blocks = source
         .each()
         .filter(|(row, _)| compared.contains(&(*row, true)));
-    warnings.extend(of_readings(apart));
+    warnings.extend(of_readings(across_blocks));
     warnings.extend(attribution.noise.conditions.iter().flat_map(disturbed));
     warnings
 }

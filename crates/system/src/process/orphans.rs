@@ -16,6 +16,7 @@ use rustix::process::{
 use super::process_tree::{all_processes, children};
 use super::{process_tree, stat_field};
 use crate::host::KernelFields;
+use crate::threads::lock;
 
 /// The environment variable that marks a start. All descendants inherit it.
 pub(super) const MARK: &str = "PERFQUILT_START";
@@ -160,14 +161,14 @@ pub(super) fn start_child(
 ) -> std::io::Result<std::process::Child> {
     let _starting = STARTING.read().unwrap_or_else(PoisonError::into_inner);
     let child = start()?;
-    let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut started = lock(&STARTED);
     started.insert(child.id());
     Ok(child)
 }
 
 /// Notes that this program has reaped the child `pid`.
 pub(super) fn forget_child(pid: u32) {
-    let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut started = lock(&STARTED);
     started.remove(&pid);
 }
 
@@ -176,7 +177,7 @@ pub(super) fn forget_child(pid: u32) {
 fn orphans() -> Vec<u32> {
     let quiet = STARTING.try_write();
     let mut found = children(std::process::id());
-    let started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let started = lock(&STARTED);
     found.retain(|pid| !started.contains(pid));
     drop(started);
     if quiet.is_ok() {

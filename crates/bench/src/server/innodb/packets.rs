@@ -27,7 +27,7 @@ const COLLATION: u8 = 45;
 /// First byte of a greeting: the version of the protocol.
 const GREETING: u8 = 10;
 
-/// Packets at the begin of a buffer.
+/// The packets at the start of a buffer.
 pub(crate) struct Packets<'a> {
     /// The buffer.
     pub(crate) input: &'a [u8],

@@ -142,7 +142,7 @@ pub(crate) struct Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// Reads the message at the begin of `input`; `None` if it is not complete yet.
+    /// Reads the message at the start of `input`; `None` if it is not complete yet.
     pub(crate) fn read(input: &'a [u8]) -> Result<Option<Self>, Malformed> {
         let Some((&kind, rest)) = input.split_first() else {
             return Ok(None);
